@@ -16,7 +16,7 @@ class ImageRequest:
     """A sample that shall get another picture.
 
     Attributes:
-        sample: as it stands, with the caption that the picture shall fit.
+        sample: the present sample, with the caption that the picture must fit.
         captions: captions of the image for the prompt, the sample's own first.
         photos: every picture that the sample has or had, the roster's first: none of them may be
             returned again.
@@ -56,7 +56,7 @@ class AbstractImageSource(ABC):
 
         Args:
             requests: at most one a sample.
-            seed: of the run.
+            seed: the run's seed.
 
         Raises:
             OSError: pictures cannot be stored; earlier ones remain.

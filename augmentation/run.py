@@ -85,16 +85,16 @@ def augment(
         data: the data set whose photos are augmented.
         paths: folders.
         method: makes pairs, or captions.
-        format: of pictures.
+        format: format of pictures.
         out: folder of the set.
         corpus: captions that methods of texts read.
         prior: another corpus whose lexical pairs they use, too.
         split: of the data set.
         first_images: photos read; None: all.
-        steps: of the data.
+        steps: the data's steps.
         held_out: steps that ``method`` may refer to.
         novel_classes: settings that ``method`` may refer to.
-        seed: of all draws.
+        seed: seed of all draws.
         max_pairs: the largest number of pictures, or of a corpus' captions.
         max_augmented: the set ends once pictures of so many captions could be made.
         num_processes: that make pictures; 0: this process.
@@ -150,7 +150,7 @@ class _Making:
     """How a set is made.
 
     Attributes:
-        folder: of the set.
+        folder: the set's folder.
         recorded: plain settings that the set depends on.
         spread: where captions are made; None: in this process.
         plugins: packages that other processes import.
@@ -180,7 +180,7 @@ def _augment_photos(
         method: gives candidates.
         roster: photos.
         made: settings and folder.
-        picture_format: of the pictures.
+        picture_format: format of the pictures.
         build_ranker: a builder of rankers for a threshold.
         sizes: further arguments of `write_set`.
     """
@@ -192,7 +192,7 @@ def _augment_photos(
         )
     threshold, recorded = method.threshold(roster), made.recorded
     settings = without_execution_keys(recorded) | {"data": data_identity(roster)}
-    if sizes["max_augmented"] is not None:  # sets of before it was a setting go on without it
+    if sizes["max_augmented"] is not None:  # older sets resume without it
         settings["max_augmented"] = sizes["max_augmented"]
     files = _files_of(settings)
     counts = write_set(
@@ -318,7 +318,7 @@ def corpus_worker(corpus: Corpus, number: int | None, method: dict[str, Any]) ->
 
     Args:
         corpus: its settings.
-        number: of its images that are read; None: all.
+        number: number of its images that are read; None: all.
         method: plain settings.
     """
     return partial(_corpus_worker, plain(corpus), number, method)

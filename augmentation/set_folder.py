@@ -53,7 +53,7 @@ def file_identity(settings: Any, key: str = "") -> dict[str, str]:
 
     Args:
         settings: plain values, at any depth; text that is the path of a file counts as a file.
-        key: of the settings themselves.
+        key: key of the settings themselves.
 
     Returns:
         By dotted key, 16 hex digits of a SHA-256; folders are passed over.

@@ -1,7 +1,7 @@
 """Image captioning: data, models, search, metrics and training.
 
-The names in ``__all__`` are what is promised to stay; each is imported when it is first used, as
-the slow ones take seconds.
+The names in ``__all__`` are the stable public API. Each is imported at first use, as slow ones take
+seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import captioning.config.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
+import captioning.config.run_names  # noqa: F401  # configs use its resolver
 
 if TYPE_CHECKING:
     from captioning.inference.captioner import CaptionedPhoto, Captioner

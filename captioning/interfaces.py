@@ -104,7 +104,7 @@ class AbstractTokenizer(ABC):
         return [ids] if ids and self.unk_id not in ids else []
 
     def continuing(self) -> frozenset[int]:
-        """Tokens that go on with the word before them; none unless words have several tokens."""
+        """Tokens that continue the word before them; none unless words have several tokens."""
         return self._continuing
 
     @cached_property
@@ -264,7 +264,7 @@ class AbstractLatentState(AbstractDecoderState):
         Args:
             keys: I, of the images.
             draws: numbers of the draws, at least 0.
-            temperature: of the latents: 1 as the model was trained, 0 for their means.
+            temperature: temperature of the latents: 1 as the model was trained, 0 for their means.
             seed: at least 0.
         """
 

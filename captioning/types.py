@@ -73,7 +73,7 @@ class MaskedSpan:
 
     Attributes:
         start, stop: ``caption[start:stop]`` is the span; ``0 <= start < stop``.
-        weight: of the loss of each token that has a character in the span, in [0, 1).
+        weight: weight of the loss of each token that has a character in the span, in [0, 1).
 
     Raises:
         ValueError: an empty span, one that begins before the caption, or another weight.
@@ -129,12 +129,12 @@ class Sample:
         regions: boxes of the image, shared by its captions.
         phrases: groundings of this caption.
         origin: ``"human"`` or the name of whatever made the sample.
-        weight: of its loss in training, in [0, 1].
+        weight: weight of its loss in training, in [0, 1].
         masks: spans of the caption that count less in training, by start and without overlap.
         size: width and height of the photo that ``regions`` are in pixels of; None: those of the
             file. It is there where the file need not be.
-        bucket: how far the caption is to be trusted, 0 the most, see `curation.amend.condition`.
-        file_name: of the photo, as it stands in the annotations; empty: they do not name it.
+        bucket: trust in the caption, 0 the highest, see `curation.amend.condition`.
+        file_name: the photo's name in the annotations; empty: they do not name it.
     """
 
     row: int
@@ -185,8 +185,8 @@ class Control:
             them; ``()`` for the photo as a whole; None: no request, all regions are shown.
         ordered: whether the order of ``regions`` is requested; if not, they are a set.
         num_words: exact number of words, or None.
-        level: of the length, 1 (below 10 words) to 5 (from 40), see `captioning.text.lengths`;
-            None: that of ``num_words``.
+        level: level of the length, 1 (below 10 words) to 5 (from 40), see
+            `captioning.text.lengths`; None: that of ``num_words``.
         verbs: words for what happens, in order.
 
     Raises:
@@ -323,7 +323,7 @@ class Mean:
 
     Attributes:
         value: scalar with gradient.
-        number: of the losses.
+        number: number of the losses.
         weights: ``(number,)`` of them; None where all are 1.
     """
 

@@ -1,7 +1,7 @@
 """Curation: watch every caption's loss, select the worst samples, amend them, keep a journal.
 
-For a training loop of one's own the names below are all that is needed; they are imported when they
-are used, and bring neither Lightning nor Hydra nor transformers unless a name needs it.
+Your own training loop needs only the names below. They are imported at first use, without
+Lightning, Hydra or transformers unless a name needs them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torch import Tensor
 from captioning.data.roster import CurationView
 from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
-if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds to import
+if TYPE_CHECKING:  # users' own loops need no Lightning, which takes seconds to import
     import pytorch_lightning as pl
 
 REPLACING = ("replace_caption", "replace_image")
@@ -29,7 +29,7 @@ LEFT_ALONE = "left alone: "
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Everything a policy may know at an epoch's end. Pure data: deciding changes nothing in it.
+    """The data that a policy may read at an epoch's end. Decisions do not change it.
 
     Attributes:
         view: the samples as they are now, with the edits that led here.
@@ -43,7 +43,7 @@ class Context:
             ``(E, N, K)``, of the K first sentences of each caption.
         keep: ids of samples that no policy may edit, see `curation.loop.keep`.
         policy: name of the policy that decides.
-        is_over: False while the epoch is under way, for an amender that works ahead.
+        is_over: False during the epoch, when an amender works ahead.
     """
 
     view: CurationView
@@ -74,7 +74,7 @@ class Context:
 
     @classmethod
     def before_training(cls, view: CurationView, *, seed: int = 0) -> Context:
-        """Of a decision before training: nothing was measured."""
+        """The context of a decision before training, without measurements."""
         nothing = torch.full((1, len(view.roster)), torch.nan)
         return cls(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=seed)
 
@@ -89,10 +89,10 @@ class Context:
         return np.fromiter(self.live, dtype=np.int64, count=len(self.live))
 
     def of_present_pairs(self, values: Tensor) -> Tensor:
-        """Measurements of the pairs of photo and caption that are there now, and of no others.
+        """Keep the measurements of the present pairs of photo and caption only.
 
-        What was measured before a sample got another caption or picture says nothing of the pair
-        that it is now.
+        Measurements made before an edit replaced a sample's caption or picture do not describe its
+        present pair.
 
         Args:
             values: ``(E, N)`` of consecutive epochs, `epoch` last, such as `history`; or
@@ -141,9 +141,9 @@ class Context:
 
         Args:
             candidate: the sample, and why it was selected.
-            action: what is done.
+            action: the edit's action.
             value: see `Edit`.
-            origin: of the value; None: as the sample's.
+            origin: origin of the value; None: the sample's.
         """
         return Edit(
             sample_id=candidate.sample.sample_id,
@@ -174,12 +174,12 @@ class Selected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """What an amender made of the selected samples.
+    """The edits that an amender made of the selected samples.
 
     Attributes:
         edits: made by `Context.edit`, at most one of an action per selected sample.
         unchanged: ids of selected samples that stay as they are: nothing better was available.
-        notes: what is to be counted in reports, in few words, such as why pictures were not made.
+        notes: short texts that reports count, such as why pictures were not made.
     """
 
     edits: tuple[Edit, ...]
@@ -188,11 +188,11 @@ class Amended:
 
 
 class AbstractScore(ABC):
-    """How suspicious samples are, by one sign of trouble.
+    """Scores samples by one sign of trouble; higher is more suspicious.
 
     Attributes:
-        name: of what is measured, for reasons and reports, such as ``"loss"``.
-        may_know_none: whether it may find nothing to judge, so that no sample has a score.
+        name: the measured quantity, for reasons and reports, such as ``"loss"``.
+        may_know_none: whether it may leave all samples without a score.
     """
 
     name: str
@@ -221,8 +221,8 @@ class AbstractSpanDoubt(ABC):
     """A part of a live sample's caption that is judged: a word, or a sentence.
 
     Attributes:
-        row: of the sample in the roster.
-        start: index of the part's first character in the sample's caption as it stands now.
+        row: the sample's row in the roster.
+        start: index of the part's first character in the sample's present caption.
     """
 
     row: int
@@ -231,12 +231,12 @@ class AbstractSpanDoubt(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """The part as written: ``caption[start:start + len(text)] == text``."""
+        """The part as written; ``caption[start:start + len(text)] == text``."""
 
     @property
     @abstractmethod
     def value(self) -> float:
-        """How far it is in doubt, higher is worse; in the unit of its score."""
+        """The suspicion in the unit of its score; higher is worse."""
 
     @property
     def stop(self) -> int:
@@ -251,10 +251,10 @@ class AbstractSpanDoubt(ABC):
         """Refuse a record of another caption.
 
         Args:
-            sample: of its row.
+            sample: the sample of its row.
 
         Raises:
-            ValueError: the part does not stand at its place.
+            ValueError: the caption does not have the part at its place.
         """
         if not self.text or sample.caption[self.start : self.stop] != self.text:
             raise ValueError(
@@ -270,12 +270,12 @@ class WordDoubt(AbstractSpanDoubt):
 
     Attributes:
         row, start: see `AbstractSpanDoubt`.
-        word: as written; ``caption[start:start + len(word)] == word``.
+        word: the word as written; ``caption[start:start + len(word)] == word``.
         alternative: the likeliest other word for the place, in the form that would stand there.
         log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
             alternative is the likelier one.
-        probability: that the word is wrong, in [0, 1].
-        topic: of the word's row, such as ``"color"``; empty where it is unknown.
+        probability: probability that the word is wrong, in [0, 1].
+        topic: topic of the word's row, such as ``"color"``; empty if unknown.
     """
 
     word: str
@@ -301,7 +301,7 @@ class SentenceDoubt(AbstractSpanDoubt):
 
     Attributes:
         row, start: see `AbstractSpanDoubt`.
-        sentence: as written, see `captioning.text.sentence_spans.sentence_spans`.
+        sentence: the sentence as written, see `captioning.text.sentence_spans.sentence_spans`.
         suspicion: higher is worse, in the unit of its score.
     """
 
@@ -323,8 +323,8 @@ def highest(doubts: Sequence[AbstractSpanDoubt], num_rows: int, *, value: str = 
     """``(num_rows,) float32`` the highest of each row's doubts; NaN for rows without one.
 
     Args:
-        doubts: of words or sentences.
-        num_rows: of the roster.
+        doubts: doubts of words or sentences.
+        num_rows: number of roster rows.
         value: attribute of the doubts that counts.
     """
     values = np.full(num_rows, -np.inf)
@@ -389,7 +389,7 @@ class AbstractSelector(ABC):
     """Finds bad samples. Pure: the same context gives the same selection.
 
     Attributes:
-        for_fewer: what to do where it selects too many, naming its setting, for messages.
+        for_fewer: the remedy if it selects too many, naming its setting, for messages.
     """
 
     for_fewer: ClassVar[str] = "choose another curation/select, which selects fewer"
@@ -446,7 +446,7 @@ class AbstractAmender(ABC):
         del select
 
     def start(self, view: CurationView) -> None:
-        """Called once before training: refuse here what could not work later."""
+        """Called once before training: refuse settings here that would fail later."""
         del view
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -459,9 +459,9 @@ class AbstractAmender(ABC):
         return False
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
-        """Announces what is likely to be selected at the end of this epoch, likeliest first.
+        """Announces the samples likely to be selected at the end of this epoch, likeliest first.
 
-        The amender may begin to work on it. Never waits, and does not change what `amend` returns.
+        The amender may begin to work on it. Never waits, and does not change the result of `amend`.
         """
         del context, selected
 
@@ -480,9 +480,9 @@ class AbstractSpanAmender(AbstractAmender, Generic[ScoreT]):
         score: says which parts are in doubt; None: the selector's own.
 
     Attributes:
-        work: what it does, for messages, such as ``"masking words"``.
+        work: its action, for messages, such as ``"masking words"``.
         score_type: scores that it can ask.
-        which_score: what to choose where there is none, for the message.
+        which_score: the scores to choose from, for the message.
     """
 
     work: str

@@ -118,7 +118,7 @@ def detect_sentences(
     """How well a score finds the planted wrong sentences among all that it judges.
 
     Args:
-        score: of sentences.
+        score: score of sentences.
         context: what is known.
         kinds: kind of fault by row, see `faulty_kinds`.
 
@@ -300,11 +300,11 @@ def score_data(
     Args:
         data: the data set.
         paths: folders.
-        pairs: of `PairScores`.
+        pairs: pairs of `PairScores`.
         split: of the data set.
         first_images: photos read; None: all.
-        steps: of the data.
-        seed: of what steps draw.
+        steps: the data's steps.
+        seed: seed of what steps draw.
         spread: where captions are scored; None: in this process.
         plugins: packages that other processes import.
 

@@ -82,8 +82,8 @@ def read_asked(folder: str | Path, rosters: Mapping[Split, Roster]) -> dict[Spli
     """What the own photos of a run ask, by split and sample id; nothing of other data, or of loops.
 
     Args:
-        folder: of the run.
-        rosters: of its splits.
+        folder: the run's folder.
+        rosters: rosters of its splits.
     """
     folder, target = Path(folder), f"{read_own.__module__}.{read_own.__name__}"
     if is_loop_folder(folder):
@@ -117,10 +117,10 @@ def record_of(
     """The record of a run, with what its folder holds of losses and decisions.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         view: the training set with its edits.
         policy: its name.
-        seed: of the run.
+        seed: the run's seed.
         truth: kind of planted fault by ``sample_id``.
 
     Raises:

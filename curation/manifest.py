@@ -46,8 +46,8 @@ class Manifest:
         roster: name of the training set.
         fingerprint: `Roster.fingerprint`.
         policy: its name.
-        settings: of the policy, see `settings_of`.
-        seed: of the run.
+        settings: settings of the policy, see `settings_of`.
+        seed: the run's seed.
         signals: names of what is measured beside the losses.
     """
 
@@ -58,13 +58,13 @@ class Manifest:
     seed: int
     signals: tuple[str, ...] = ()
 
-    def check(self, saved: Manifest, folder: Path, *, anew: bool) -> None:
+    def check(self, saved: Manifest, folder: Path, *, restart: bool) -> None:
         """Refuse a folder of another run.
 
         Args:
             saved: what the folder holds.
             folder: for the message.
-            anew: whether the run begins anew: only the samples must be the same.
+            restart: whether the run starts from scratch: then only the samples must be the same.
 
         Raises:
             ValueError: something differs; names it.
@@ -77,7 +77,7 @@ class Manifest:
             )
         before, now = _flat(asdict(saved)), _flat(asdict(self))
         changed = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
-        if changed and not anew:
+        if changed and not restart:
             shown = ", ".join(f"{key}: {before.get(key)} -> {now.get(key)}" for key in changed[:4])
             raise ValueError(
                 f"{folder} holds a run of another curation ({shown}): choose another folder, "
@@ -88,9 +88,9 @@ class Manifest:
 def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
     """Write the manifest, and the samples before it.
 
-    Samples that are there are written anew where something has changed, such as the places of
-    photos. A photo that is not at its place now keeps the one of before. The places that the caller
-    names are no news to this user, see `captioning.results.folder_config`.
+    Saved samples are rewritten where something has changed, such as the paths of photos. A photo
+    that is now missing keeps its former path. The places that the caller names are no news to this
+    user, see `captioning.results.folder_config`.
     """
     path = folder / ROSTER_NAME
     before = path.read_bytes() if path.is_file() else b""
@@ -239,7 +239,7 @@ def _lines(roster: Roster, places: Callable[[], Mapping[str, str]]) -> Iterator[
     """The samples as JSON, a line each.
 
     Args:
-        roster: of the samples.
+        roster: roster of the samples.
         places: gives paths by ``sample_id`` of photos, for those that are not where the roster has
             them.
     """

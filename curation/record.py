@@ -24,7 +24,7 @@ class RunRecord:
 
     Attributes:
         policy: its name.
-        seed: of the run.
+        seed: the run's seed.
         view: the roster and all edits.
         records: counts and detection scores of each epoch, see `curation.loop.curator.Outcome`.
         epochs: numbers of the epochs in ``history``.

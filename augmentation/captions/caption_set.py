@@ -48,7 +48,7 @@ def write_captions(
 
     Args:
         method: makes the same captions in every run of the same settings.
-        folder: of the set.
+        folder: the set's folder.
         roster: the data that they are made from.
         settings: plain values that they depend on; the folder is refused to another set.
         spread: where captions are made; None: in this process.
@@ -154,7 +154,7 @@ def _without_repeats(
 
 
 def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:
-    """Write the lines of all photos; go on after those of a killed run."""
+    """Write the lines of all photos; resume after those of a killed run."""
     size = spread.shard_size(unit=job.unit, save_every=job.save_every)
     begun, total = cut_to_lines(partial_file, first=0, step=size), len(job.items)
     job = replace(job, items=job.items[begun:])

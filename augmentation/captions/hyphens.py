@@ -9,7 +9,7 @@ def hyphen_groups(texts: Sequence[str], touches: Sequence[bool]) -> list[list[in
     """Positions of words; words that hyphens join share a list.
 
     Args:
-        texts: of the words, hyphens among them.
+        texts: texts of the words, hyphens among them.
         touches: whether each word follows the one before without a blank.
     """
     groups: list[list[int]] = []

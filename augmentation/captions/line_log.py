@@ -1,4 +1,4 @@
-"""A file that grows by complete lines of JSON, so that a killed run goes on after the last."""
+"""A file that grows by complete lines of JSON, so that a killed run resumes after the last one."""
 
 from __future__ import annotations
 

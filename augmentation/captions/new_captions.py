@@ -80,7 +80,7 @@ class Elsewhere:
         spread: where they are.
         build: makes `AbstractCorpusMethod.worker` in each process.
         settings: plain values that the work depends on.
-        folder: of the shards' files.
+        folder: folder of the shards' files.
         plugins, uses_gpu: see `captioning.spread.base.Job`.
     """
 
@@ -93,7 +93,7 @@ class Elsewhere:
 
 
 class AbstractCorpusMethod(ABC):
-    """Makes a corpus of captions from another one; no photo stands behind them."""
+    """Makes a corpus of captions from another one, without photos."""
 
     name: str
     """In messages: what ``method=`` chooses."""
@@ -119,7 +119,7 @@ class AbstractCorpusMethod(ABC):
 
         Args:
             corpus: the captions that new ones are made of.
-            folder: of the new corpus.
+            folder: folder of the new corpus.
             prior: a second corpus; None: there is none.
             max_captions: an upper limit of the number that its config gives.
             elsewhere: processes that `worker` is asked in; None: this one.
@@ -137,7 +137,7 @@ class AbstractCorpusMethod(ABC):
         """What works in a process of its own: items to plain records; see `captioning.spread.base`.
 
         Args:
-            captions: of the corpus.
+            captions: captions of the corpus.
         """
 
     @abstractmethod
@@ -154,7 +154,7 @@ def placed_phrases(
     one it spans the complete text, after the others.
 
     Args:
-        phrases: of another text, or of none.
+        phrases: phrases of another text, or of none.
         text: a caption.
         sought: the words of a phrase that the text may have.
     """

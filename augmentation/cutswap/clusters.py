@@ -147,10 +147,10 @@ def cluster_words(
     """Group words.
 
     Args:
-        embeddings: of the words, from `augmentation.cutswap.embeddings.embed_words`.
+        embeddings: embeddings of the words, from `augmentation.cutswap.embeddings.embed_words`.
         method: one of `METHODS`.
         num_clusters: k; with fewer words than that, each is a cluster of its own.
-        seed: of the starts of K-Means.
+        seed: seed of the starts of K-Means.
 
     Raises:
         ValueError: an unknown method, or ``num_clusters`` below 1.
@@ -316,10 +316,10 @@ def write_cluster_report(
     Args:
         folder: made if need be.
         embeddings: what was clustered.
-        clusters: of them.
+        clusters: their clusters.
         curves: from `cluster_curves`.
         table: gives the words of each class in singular and plural; None lists names.
-        seed: of t-SNE.
+        seed: seed of t-SNE.
 
     Returns:
         Names of the files; no plot of fewer than five words.

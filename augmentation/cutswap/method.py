@@ -88,8 +88,8 @@ def threshold_of_data(roster: Roster, *, encoder: JointEmbedder, seed: int) -> T
 
     Args:
         roster: photos with captions.
-        encoder: of the space.
-        seed: of the draws.
+        encoder: the space's encoder.
+        seed: seed of the draws.
 
     Raises:
         ValueError: fewer than two photos can be opened.
@@ -137,7 +137,7 @@ class DataStatistics:
         table: objects and attributes of the captions.
         embeddings: vectors of the table's names.
         clusters: of these names.
-        swapper: of captions.
+        swapper: swapper of captions.
     """
 
     words: ObjectWords
@@ -152,12 +152,12 @@ class CutSwap(AbstractRegionMethod):
     """Pairs with an object swapped in caption and photo.
 
     Args:
-        parser: of captions.
+        parser: parser of captions.
         embed: of object words, for the clusters.
-        encoder: of pairs, for the ranking.
-        rules: of captions; objects without boxes are never swapped.
-        clustering: of object words.
-        areas: of a photo that may be replaced.
+        encoder: encoder of pairs, for the ranking.
+        rules: rules of captions; objects without boxes are never swapped.
+        clustering: clustering of object words.
+        areas: areas of a photo that may be replaced.
         limits: which box may replace which.
         num_patches: n_i, at most so many patches a caption.
         captions_per_photo: at most so many captions of a photo are augmented; None: all.
@@ -172,7 +172,7 @@ class CutSwap(AbstractRegionMethod):
         min_mentions: classes seen less often are dropped; None: ``min_uses``.
         match_descriptions: patches must do and wear what the caption says of the object; objects
             that another one wears or holds are not swapped.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         ValueError: a number below 1.
@@ -495,10 +495,10 @@ def proposal(
     """The pair of a swapped caption with a patch, which takes the place of all targets.
 
     Args:
-        name: of the pair; parts that the sample's name is the first of.
+        name: the pair's name; parts that the sample's name is the first of.
         sample: whose caption was swapped.
         swap: its caption, which pairs are ranked by.
-        patch: of the new object.
+        patch: patch of the new object.
         targets: boxes of the old one.
         protected: what stays visible.
         others: captions of the photo that were changed with it, before and after.

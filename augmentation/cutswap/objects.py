@@ -20,7 +20,7 @@ from captioning.types import Parse, Sample
 
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
 MIN_USES = 5
-# A class fills a slot if it was seen in it so often, and in this share of its mentions.
+# A class fills a slot if it was seen in it at least this often, and in this share of its mentions.
 MIN_SLOT_USES = 2
 MIN_SLOT_SHARES = {"subject": 0.1}
 MIN_SLOT_SHARE = 0.02
@@ -92,7 +92,7 @@ class ObjectTable:
     """The object classes of a data set.
 
     Attributes:
-        fingerprint: of the roster whose rows it speaks of.
+        fingerprint: fingerprint of the roster whose rows it speaks of.
         classes: sorted by name, the singular first.
         min_uses: pairs of object and attribute that were seen less often are left out.
         num_captions: captions read.
@@ -163,7 +163,7 @@ def shares_boxes(
 
     Args:
         sample: with the caption.
-        parse: of the caption.
+        parse: the caption's parse.
         mention: the object; one with boxes of phrases shares none by labels.
         mentions: all of the caption.
         labels: from `build_labels`.

@@ -189,7 +189,7 @@ class Patch:
     """A box to cut out.
 
     Attributes:
-        image_id: of its photo.
+        image_id: its photo's id.
         image_path: that photo.
         box: in its pixels.
     """

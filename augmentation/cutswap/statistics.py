@@ -40,7 +40,8 @@ class MentionStatistics:
         objects: captions' mentions of each class.
         attributes: uses of each attribute.
         num_pairs: different pairs of object and attribute.
-        image_share: of each class, the share of photos with a caption that mentions it, in [0, 1].
+        image_share: share of each class, the share of photos with a caption that mentions it, in
+            [0, 1].
     """
 
     num_images: int
@@ -210,10 +211,10 @@ def write_statistics(
         folder: made if need be.
         before: of the original data.
         after: of the augmented data.
-        swaps: of the augmented data.
-        similarities: of the augmented pairs.
+        swaps: swaps of the augmented data.
+        similarities: similarities of the augmented pairs.
         threshold: drawn among them.
-        space: of the similarities.
+        space: space of the similarities.
 
     Returns:
         Names of the files.

@@ -99,7 +99,7 @@ class CaptionSwap:
     """A caption with one object swapped.
 
     Attributes:
-        sample_id: of the sample whose caption it was.
+        sample_id: sample id of the sample whose caption it was.
         caption: the new caption.
         old_object: class of the replaced object, in the singular.
         new_object: class of the new object; may be the same.
@@ -149,12 +149,12 @@ class CaptionSwapper:
 
     Args:
         table: what the data set's captions mention.
-        clusters: of the table's names.
+        clusters: clusters of the table's names.
         embeddings: of these names, what the clusters were made of.
         object_words: the classes.
         labels: which box labels show an object; None: those of its own name.
         rules: settings.
-        seed: of the draws, with each ``sample_id``.
+        seed: seed of the draws, with each ``sample_id``.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class CaptionSwapper:
 
         Args:
             sample: with its caption and, if boxes are asked for, regions or phrases.
-            parse: of the caption.
+            parse: the caption's parse.
             obstacle: why an object cannot be swapped, with boxes at such positions of
                 ``sample.regions``; ``""`` if it can.
             described: objects that other captions of the photo give attributes, by name and number;

@@ -55,8 +55,8 @@ class PictureCache:
         """Keep a picture ``(H, W, 3) uint8``.
 
         Raises:
-            OSError: the folder cannot be written or the disk is full. What was kept before is
-                still there: with space or another folder the run goes on where it was.
+            OSError: the folder cannot be written or the disk is full. Earlier pictures are kept:
+                with space or another folder the run resumes.
         """
         notes = PngInfo()
         notes.add_itxt(RECIPE, _text(recipe))

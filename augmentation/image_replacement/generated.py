@@ -208,7 +208,7 @@ class AheadWorker:
     Args:
         generator: sent to the process before it has loaded weights.
         cache: the same for both.
-        num_threads: of torch in the process.
+        num_threads: number of threads of torch in the process.
     """
 
     def __init__(
@@ -374,9 +374,9 @@ class GeneratedImages(AbstractImageSource):
         generator: the model.
         cache: keeps the pictures.
         prompts: makes prompts of captions; by default of the sample's own caption alone.
-        ahead: a separate process makes the likely next pictures while training goes on. It
-            changes nothing but the time; the model is on its GPU while that process has work.
-        ahead_threads: of torch in that process.
+        ahead: a separate process makes the likely next pictures during training. It changes nothing
+            but the time; the model is on its GPU while that process has work.
+        ahead_threads: threads of torch in that process.
     """
 
     def __init__(
@@ -478,9 +478,9 @@ def picture_seed(seed: int, sample_id: str, number: int) -> int:
     """Seed of a sample's picture, in [0, 2^63).
 
     Args:
-        seed: of the run.
+        seed: the run's seed.
         sample_id: the sample.
-        number: of its earlier pictures.
+        number: number of its earlier pictures.
     """
     digest = hashlib.sha256(f"{seed}\n{sample_id}\n{number}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

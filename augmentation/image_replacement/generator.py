@@ -31,7 +31,7 @@ class Job:
 
     Attributes:
         prompt: description of the picture.
-        seed: of its noise, at least 0; the same prompt with another seed is another picture.
+        seed: seed of its noise, at least 0; the same prompt with another seed is another picture.
     """
 
     prompt: str
@@ -176,7 +176,7 @@ class Producer:
     def _try_generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None] | _Failure:
         try:
             return self.generator.generate(jobs)
-        except Exception as error:  # noqa: BLE001 - whatever it raises, training goes on
+        except Exception as error:  # noqa: BLE001 - whatever it raises, training continues
             # its text alone: an exception keeps references to the tensors that fill the memory
             return _failure(error)
 

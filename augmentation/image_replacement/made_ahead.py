@@ -34,7 +34,7 @@ class PictureWorker:
 
     Args:
         values: the part of the source of pictures, plain.
-        seed: of the run that will take them.
+        seed: seed of the run that will take them.
 
     Raises:
         ValueError: a source that makes none.
@@ -77,10 +77,10 @@ def drawn_pictures(
     """The answers to requests, in order.
 
     Args:
-        source: of pictures.
+        source: source of pictures.
         requests: at most one a sample.
         spread: where they are made.
-        seed: of the run.
+        seed: the run's seed.
         plugins: see `Job`.
     """
     values = plain(source)
@@ -143,8 +143,8 @@ def make_ahead(
         curation: ``image_source``, which makes pictures, and the ``prompt`` that it may refer to.
         split: of the data set.
         first_images: photos read; None: all.
-        steps: of the data.
-        seed: of the training that takes the pictures.
+        steps: the data's steps.
+        seed: seed of the training that takes the pictures.
         spread: where they are made; None: in this process.
         plugins: packages that other processes import.
 

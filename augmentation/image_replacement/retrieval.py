@@ -105,7 +105,7 @@ class PhotoIndex:
 
     Args:
         encoder: the space.
-        cache_folder: of the embeddings; None: no cache.
+        cache_folder: folder of the embeddings; None: no cache.
     """
 
     def __init__(self, *, encoder: JointEmbedder, cache_folder: str | Path | None = None) -> None:
@@ -225,7 +225,7 @@ class Retrieval(AbstractImageSource):
         exclude: rosters whose photos are never returned: validation and test. None entries are
             data sets without such a split.
         min_similarity: cosine of photo and caption, at least.
-        cache_folder: of the pool's embeddings.
+        cache_folder: folder of the pool's embeddings.
 
     Raises:
         FileNotFoundError: no such folder.

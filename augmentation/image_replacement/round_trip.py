@@ -76,7 +76,7 @@ def make_pictures(
     Args:
         source: makes or retrieves them; None: the photos themselves.
         roster: photos with captions.
-        seed: of the pictures.
+        seed: seed of the pictures.
         per: what gets a picture each.
         elsewhere: other processes that make them; None: this one.
     """
@@ -152,7 +152,7 @@ def round_trip(
     Args:
         paths: folders.
         data: the data set.
-        metrics: of the captions.
+        metrics: metrics of the captions.
         curation: ``image_source``, which makes pictures (without it the photos are captioned), and
             the ``prompt`` that it may refer to.
         spread: where pictures are made; None: in this process.
@@ -160,7 +160,7 @@ def round_trip(
         split: of the data set.
         per: what gets a picture each.
         first_images: photos read; None: all.
-        seed: of the pictures.
+        seed: seed of the pictures.
         device: where they are captioned.
         generator, prompt: names of the row.
         out: folder of the row.

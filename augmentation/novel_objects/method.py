@@ -91,7 +91,7 @@ class Candidates:
     """What a novel class may replace.
 
     Attributes:
-        labels: of boxes of the data.
+        labels: labels of boxes of the data.
         without_boxes: the others, which the paper leaves out too ("stove", "bread").
     """
 
@@ -108,7 +108,7 @@ def choose_candidates(
 
     Args:
         classes: novel classes.
-        labels: of the boxes of photos with captions.
+        labels: labels of the boxes of photos with captions.
         count: counts candidates in captions; None: there are none to count in.
 
     Raises:
@@ -208,11 +208,11 @@ class NovelObjects(AbstractRegionMethod):
 
     Args:
         classes: by name, the settings of `NovelClass`; None for the defaults.
-        parser: of captions.
+        parser: parser of captions.
         limits: which box may replace which.
         radius: how far from the object descriptions are removed.
         choices: further settings.
-        seed: of all draws.
+        seed: seed of all draws.
         words: by class, the word forms that captions name it by and that hold photos out; of
             classes without, and without ``words`` of their own, name and plural.
         names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
@@ -548,9 +548,9 @@ class SourcePhoto:
     """A photo to paste from.
 
     Attributes:
-        image_id: of its roster.
+        image_id: its roster's id.
         image_path: the file.
-        boxes: of the objects that may be pasted, one or more.
+        boxes: boxes of the objects that may be pasted, one or more.
     """
 
     image_id: str
@@ -564,7 +564,7 @@ class SourcePool:
     Args:
         photos: in any order.
         limits: which box may replace which.
-        seed: of ties.
+        seed: seed of ties.
     """
 
     def __init__(self, *, photos: Sequence[SourcePhoto], limits: Limits, seed: int) -> None:

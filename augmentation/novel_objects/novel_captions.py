@@ -124,7 +124,7 @@ def rename_object(
 
     Args:
         caption: as the parser saw it, each run of white space one space.
-        parse: of it.
+        parse: its parse.
         old, new: the objects.
         radius: how far descriptions are removed.
 

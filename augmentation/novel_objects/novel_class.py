@@ -28,7 +28,7 @@ class NovelPhoto:
     """A photo whose captions are held out, so that only its boxes are used.
 
     Attributes:
-        image_id: of the roster.
+        image_id: the roster's id.
         image_path: the file.
         regions: its boxes.
         classes: held-out classes that its captions name.
@@ -127,7 +127,7 @@ class NovelClass:
         name: what captions call one object of it.
         plural: for several; None for the regular form.
         words: that make a caption name it; empty for name and plural.
-        labels: of its boxes; empty for the name.
+        labels: labels of its boxes; empty for the name.
         candidates: labels of objects that it may replace; None: counted in a baseline's captions.
         likely: these where there are no captions to count in.
 

@@ -151,7 +151,7 @@ def without_duplicates(
     """Non-maximum suppression within each label.
 
     Args:
-        regions: of one photo.
+        regions: regions of one photo.
         threshold: of two boxes with a larger IoU the one of the lower score goes, of equal scores
             the later one.
         one_object: all regions show what one word names, whatever their labels: "men" and "man".

@@ -27,7 +27,7 @@ class ChangedSpan:
         text: the new text; ``""`` where words were removed.
         old_start: first character in the old caption, white space collapsed.
         old_text: the replaced text; ``""`` where words were inserted.
-        kind: of word that was changed.
+        kind: kind of word that was changed.
     """
 
     start: int
@@ -75,7 +75,7 @@ def replace_object(
 
     Args:
         caption: text of the parse.
-        parse: of the caption.
+        parse: the caption's parse.
         mention: the object, from `augmentation.regions.mentions.find_mentions` on both.
         noun: the new object, in the number of the old one: ``"trucks"`` for ``"cars"``.
         attribute: the new attribute, ``""`` for none.

@@ -144,7 +144,7 @@ class Pair:
 
     Attributes:
         name: the picture's.
-        image_id: of the photo.
+        image_id: the photo's id.
         before: captions of the photo that were changed.
         after: captions of the picture.
         places: boxes of the photo that were pasted over.
@@ -187,12 +187,12 @@ def describe_set(
         data: the data set that the pictures were made of.
         augmented: the augmented set.
         search: another search than the run's.
-        metrics: of the captions.
+        metrics: metrics of the captions.
         run: folder of the run that captions.
         device: where it captions.
         split: of ``data``.
         num_pictures: drawn by the seed; None: all.
-        seed: of the draw.
+        seed: the draw's seed.
         num_shown: pictures on the sheet.
         max_captions: captions of a photo on the sheet.
         detections: files of a detector's boxes in the photos.
@@ -325,7 +325,7 @@ def best_captions(
     """The first caption of each pair's photo and picture.
 
     Args:
-        pairs: of photos and pictures.
+        pairs: pairs of photos and pictures.
         photos, pictures: their captions, the best first.
     """
     return {

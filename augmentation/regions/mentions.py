@@ -103,7 +103,7 @@ def find_mentions(
 
     Args:
         caption: text of the parse; white space may differ.
-        parse: of the caption; ``()`` has no objects.
+        parse: the caption's parse; ``()`` has no objects.
         object_words: the classes.
         rules: what else is left out.
 
@@ -305,7 +305,7 @@ def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
 
 
 def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[int, int] | None:
-    """Words from the first adjective to the last; None if something else stands between."""
+    """Words from the first adjective to the last; None if another word lies between."""
     if not adjectives:
         return None
     first = sentence.unit_of[adjectives[0]].start

@@ -24,9 +24,9 @@ def pair_sheet(
     Args:
         pairs: the photo before, the photo after, the boxes that were replaced, and a text; photos
             are shrunk or enlarged to fit.
-        size: of the longer side of a photo on the page, in pixels.
+        size: size of the longer side of a photo on the page, in pixels.
         columns: pairs in a row.
-        num_lines: of text, at most.
+        num_lines: number of lines of text, at most.
     """
     cell = (2 * size + 12, size + 8 + LINE * num_lines)
     rows = -(-len(pairs) // columns)

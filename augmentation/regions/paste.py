@@ -123,7 +123,7 @@ def paste(
         picture: ``(H, W, 3) uint8``; not changed.
         pastes: what goes where.
         sources: the photo of each paste, RGB.
-        blending: of edges.
+        blending: blending of edges.
         protected: boxes of ``picture`` that must stay visible.
 
     Raises:

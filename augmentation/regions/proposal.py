@@ -27,12 +27,12 @@ class Proposal:
 
     Attributes:
         name: unique in the set and the same in every run; made into the picture's file name.
-        image_id: of the photo pasted onto.
+        image_id: image id of the photo pasted onto.
         image_path: that photo.
         before: its captions that were edited, one for each of ``captions``.
         pastes: what goes where; their sources are photos.
-        captions: of the finished picture.
-        regions: of the finished picture.
+        captions: captions of the finished picture.
+        regions: regions of the finished picture.
         protected: boxes of the photo that no patch may cover.
         notes: plain values worth keeping beside the picture.
 

@@ -33,9 +33,9 @@ class PictureFormat:
     """How pictures are made and kept.
 
     Attributes:
-        blending: of patches with the photo.
+        blending: blending of patches with the photo.
         suffix: ``"png"`` is lossless, ``"jpg"`` of high quality and a third of its size.
-        quality: of JPEG, 1 to 95.
+        quality: quality of JPEG, 1 to 95.
         owners: keep the map of each pixel's paste as run lengths in the record (``"rle"``), as a
             grey picture of paste numbers (``"png"``), or not.
         num_cached_photos: decoded photos that each process keeps in memory.
@@ -66,8 +66,8 @@ class Renderer:
     """Makes pictures into a folder.
 
     Args:
-        folder: of the set; pictures go to ``images`` and maps to ``owners`` in it.
-        picture_format: of the pictures.
+        folder: the set's folder; pictures go to ``images`` and maps to ``owners`` in it.
+        picture_format: format of the pictures.
         ranker: selects among candidates; None: all are made.
     """
 

@@ -84,10 +84,10 @@ class Threshold:
 
     Attributes:
         value: on the scale of ``space``.
-        space: of the scores.
+        space: space of the scores.
         reason: for people and cards.
         kept_matched: share of matching pairs at or above it; None where none were scored.
-        kept_mismatched: share of mismatched pairs at or above it; None likewise.
+        kept_mismatched: share of mismatched pairs at or above it; None where none were scored.
     """
 
     value: float
@@ -136,8 +136,8 @@ def estimated_threshold(
     Args:
         photos: embedded by the scorer's encoder, ``(P, D) float32``.
         captions, image_ids: of the photos.
-        scorer: of pairs.
-        seed: of the exchange.
+        scorer: scorer of pairs.
+        seed: the exchange's seed.
 
     Raises:
         ValueError: as `mismatched_order`.
@@ -154,8 +154,8 @@ def poor_share_threshold(
     """The score below which a share of augmented pairs lies, as section 4.4.2 derives .28.
 
     Args:
-        scores: of the best pair of each augmentation.
-        space: of the scores.
+        scores: scores of the best pair of each augmentation.
+        space: space of the scores.
         poor_share: share of them that people judged poor, in (0, 1).
 
     Raises:
@@ -176,7 +176,7 @@ def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: 
     Args:
         matched: scores of real pairs of photo and caption.
         mismatched: scores of photos with captions of other photos.
-        space: of the scores.
+        space: space of the scores.
 
     Raises:
         ValueError: no scores, or scores that are not finite.
@@ -221,8 +221,8 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
     """For each photo the position of a pair whose caption belongs to another photo.
 
     Args:
-        image_ids: of the pairs, in order.
-        seed: of the draw.
+        image_ids: image ids of the pairs, in order.
+        seed: the draw's seed.
 
     Raises:
         ValueError: fewer than two different photos, or one in more than half of the pairs.
@@ -247,7 +247,7 @@ class Ranker:
     """Keeps the best pairs of an augmentation.
 
     Args:
-        scorer: of pairs.
+        scorer: scorer of pairs.
         threshold: in the scorer's space; pairs below it are discarded.
         keep: at most so many of each augmentation.
 

@@ -96,14 +96,14 @@ def write_set(
 
     Args:
         groups: proposals, competing ones together; the same in every run of the same settings.
-        folder: of the set.
-        picture_format: of the pictures.
+        folder: the set's folder.
+        picture_format: format of the pictures.
         settings: plain values that the set depends on; another set is refused the folder.
         build_ranker: builds in each process the ranker of competing proposals; None: all are made.
         report: `AbstractRegionMethod.report`, for the error where nothing is made.
         num_processes: that make pictures; 0 makes them in this one.
         sheet_number: pairs on the contact sheet.
-        seed: of the sheet's choice.
+        seed: seed of the sheet's choice.
         max_augmented: the set ends once pictures of so many groups could be made, those that the
             ranker discards included; None: with the last group.
 
@@ -169,7 +169,7 @@ def _pass_recorded(groups: Iterable[Candidates], records_file: Path | None) -> N
     """Pass over the groups of a finished set, as a method's report is of them.
 
     Args:
-        groups: of the method.
+        groups: the method's groups.
         records_file: the last group is the one of its last record; None: the method's last one.
     """
     last = None

@@ -56,7 +56,7 @@ def align(graph: Graph, words: Words) -> Graph:
 
     Args:
         graph: labels alone.
-        words: of the caption that was parsed into it, or written for it.
+        words: words of the caption that was parsed into it, or written for it.
     """
     used: set[int] = set()
     nodes = {}
@@ -80,8 +80,8 @@ def caption_by_words(
     Args:
         graph: with words and boxes.
         text: the sentence.
-        words: of it.
-        similarity: of two words.
+        words: its words.
+        similarity: similarity of two words.
         min_similarity: of another noun for an object; it must be higher.
 
     Raises:
@@ -210,11 +210,11 @@ class SequenceModel:
         tokenizer: folder or hub name of its tokenizer, which amrlib's folders lack; None for the
             one beside the weights.
         batch_size: lines at once; None: 256 on a GPU, 16 on a processor.
-        num_beams: of beam search.
+        num_beams: number of beams of beam search.
         max_length: tokens of a line and of an answer; longer ones are cut, which is logged once.
         device: ``"auto"`` takes a GPU if there is one.
-        precision: of the weights. ``"bfloat16"`` or ``"float16"`` halve memory and save time on a
-            GPU, and change some answers.
+        precision: precision of the weights. ``"bfloat16"`` or ``"float16"`` halve memory and save
+            time on a GPU, and change some answers.
 
     Raises:
         FileNotFoundError, ConnectionError: no model, no tokenizer, or no weights.
@@ -319,7 +319,7 @@ class SequenceParser(AbstractGraphParser):
 
     Args:
         cache_folder: for the model's answers by caption, in a file named after its identity, so
-            that a killed run goes on where it was; None keeps none.
+            that a killed run resumes; None: no file.
         **model: arguments of `SequenceModel`.
     """
 

@@ -23,7 +23,7 @@ class Builder:
     """A graph under construction.
 
     Args:
-        words: of the caption.
+        words: the caption's words.
 
     Attributes:
         variable_of: variable of each word that has one.

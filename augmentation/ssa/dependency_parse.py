@@ -46,7 +46,7 @@ class Words:
     Attributes:
         tokens: with hyphenated words as one, after `augmentation.ssa.dependency_parse`.
         spans: characters ``(start, end)`` of each in the caption with single blanks.
-        children: of each, in order.
+        children: children of each, in order.
     """
 
     tokens: Parse

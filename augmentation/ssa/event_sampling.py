@@ -29,7 +29,7 @@ class LeafSampler:
     a node's synonyms one. Samples of fewer than three nodes are left out.
 
     Args:
-        graph: of all captions of a photo.
+        graph: graph of all captions of a photo.
         rng: generator of the draws.
     """
 
@@ -113,7 +113,7 @@ class Sampler:
     """Draws samples of a graph.
 
     Args:
-        graph: of all captions of a photo.
+        graph: graph of all captions of a photo.
         rng: generator of the draws.
         detail: probability of each optional detail about an object.
     """

@@ -47,7 +47,7 @@ class Rules:
     Attributes:
         min_well_formedness: score, in [0, 1]; the paper's .7 is of GRUEN (``gruen`` of the
             method), our own scale is explained in docs/cards/ssa.md.
-        min_words: of a caption.
+        min_words: minimum words of a caption.
         banned: words that no caption may contain.
         grounded: every noun must have a box; else one of them (in the authors' code every noun of
             COCO Entities, none of Flickr30k Entities).
@@ -77,11 +77,11 @@ class Rules:
         """Why a caption is refused, by its graph and its words; empty if it is accepted.
 
         Args:
-            graph: of the caption.
+            graph: the caption's graph.
             caption: the caption.
             frames: usual arguments of verbs.
             known_nouns: lemmas of the nouns of the photo's own captions.
-            similarity: of two words.
+            similarity: similarity of two words.
         """
         words = re.findall(r"[a-z']+", caption.text.lower())
         if len(words) < self.min_words:
@@ -134,7 +134,7 @@ class CrossFittedScores:
     Args:
         roster: captions by people.
         language_model: None for trigrams of the roster's captions.
-        seed: of the folds and of the broken captions.
+        seed: seed of the folds and of the broken captions.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class GivenScores:
     """Well-formedness by a score that needs no fitting, whatever the photo.
 
     Args:
-        scorer: of captions.
+        scorer: scorer of captions.
     """
 
     def __init__(self, scorer: AbstractWellFormedness) -> None:

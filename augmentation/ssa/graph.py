@@ -26,12 +26,12 @@ class Name:
     Attributes:
         concept: label of the node, such as ``"dog"``, ``"ride-01"`` or ``"2"``.
         word: dictionary form: ``"dog"``, ``"take off"``; empty if the caption has no word for it.
-        plural: of a noun.
+        plural: plural of a noun.
         article: before a noun: ``"a"``, ``"the"`` or ``""``.
         caption: number of the caption; synonyms of a node come from several captions.
         token: position of the word in the caption; -1 if there is none.
         noun: whether it names an object; compounds' first words and adjectives do not.
-        form: of a plural noun, as in the caption: "geese"; empty if unknown.
+        form: form of a plural noun, as in the caption: "geese"; empty if unknown.
     """
 
     concept: str

@@ -39,7 +39,7 @@ class Merging:
     """Settings of merging.
 
     Attributes:
-        similarity: of two words, 1 for the same; the cosine of their vectors.
+        similarity: similarity of two words, 1 for the same; the cosine of their vectors.
         min_similarity: of labels that count as the same (the authors' .7).
         min_similarity_same_arguments: of predicates with the same arguments (the authors' .5).
     """
@@ -305,7 +305,7 @@ class Triples:
     """A graph's triples as smatch counts them: variables are numbers.
 
     Attributes:
-        facts: of each variable, its label and its constants.
+        facts: facts of each variable, its label and its constants.
         relations: roles by pair of variables.
         size: triples in all.
     """
@@ -340,7 +340,7 @@ def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> 
     Args:
         first, second: symmetric.
         restarts: random starts of the climb, besides the start from equal labels.
-        seed: of the random starts.
+        seed: seed of the random starts.
     """
     return agreement(triples(first), triples(second), restarts=restarts, seed=seed)
 

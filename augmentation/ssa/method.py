@@ -143,13 +143,14 @@ class Ssa(AbstractCaptionMethod):
     """Makes captions for the photos of a roster.
 
     Args:
-        parser: of captions: words, tags and dependencies.
-        vectors: of words, to find synonyms.
+        parser: parser of captions: words, tags and dependencies.
+        vectors: vectors of words, to find synonyms.
         rules: for accepting captions.
         max_small: captions of small parts a photo, drawn at random.
         rounds: times that all events of a photo are sampled.
         sampling: ``"details"``: `Sampler`; ``"leaves"``: `LeafSampler`, as in the authors' code.
-        detail_probability: of each optional detail about an object; of ``"details"`` alone.
+        detail_probability: probability of each optional detail about an object; of ``"details"``
+            alone.
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
         min_captions: captions of larger parts are added up to so many captions a photo.
         min_long_words: words of a long caption, at least.
@@ -163,7 +164,7 @@ class Ssa(AbstractCaptionMethod):
         graph_parser: makes the captions' graphs; None for the rules of `read_words`.
         graph_writer: writes the samples as sentences; None for the rules of `Realiser`.
         keeps_repeats: keep a sentence that an earlier photo of the set has, too.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         ValueError: settings out of their ranges, or ``max_long`` with a ``graph_writer``.
@@ -506,7 +507,7 @@ class PhotoInWork:
 
     Attributes:
         sample: its first one.
-        graphs: of its captions.
+        graphs: graphs of its captions.
         own_captions: by people, normalised.
         refused: numbers of new captions by reason.
     """
@@ -532,10 +533,10 @@ def ground(
 
     Args:
         graph: aligned with ``words``.
-        words: of the caption with these phrases.
+        words: words of the caption with these phrases.
         phrases: with regions.
-        regions: of the photo. Of several with the same box, as COCO Entities has one of each class
-            that captions have for it, the first stands for all.
+        regions: the photo's regions. Of several with the same box, as COCO Entities has one of each
+            class that captions have for it, the first stands for all.
     """
     first_of: dict[tuple[float, ...], int] = {}
     for position, region in enumerate(regions):
@@ -592,7 +593,7 @@ class WordSimilarity:
     """Cosine of the vectors of two words or short terms; 1 for equal ones.
 
     Args:
-        vectors: of words; a term has the sum of its words' vectors.
+        vectors: vectors of words; a term has the sum of its words' vectors.
     """
 
     def __init__(self, vectors: AbstractWordVectors) -> None:
@@ -637,7 +638,7 @@ class Selection:
         max_long: long captions a photo. Their lengths are drawn evenly from ``min_long_words`` to
             ``max_long_words``, and the nearest captions are taken.
         min_long_words, max_long_words: words of a long caption.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     max_small: int

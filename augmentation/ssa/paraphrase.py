@@ -43,8 +43,8 @@ class Paraphrase(AbstractCaptionMethod):
 
     Args:
         writer: the language model.
-        max_words: of a caption.
-        seed: of the draws.
+        max_words: maximum words of a caption.
+        seed: seed of the draws.
     """
 
     description = "captions said in other words by a language model"

@@ -180,7 +180,7 @@ class Phrases:
             self.builder.link(node, role, self.builder.add(self.tokens[k].lemma, text, token=k))
 
     def _bound_adjective(self, variable: str, j: int) -> bool:
-        """ "blond haired": one node for two words, if the first stands before it."""
+        """ "blond haired": one node for two words, if the first precedes it."""
         before = j - 1
         if before < 0 or self.tokens[before].pos not in ("ADJ", "NOUN", "ADV", "NUM", "PROPN"):
             return False

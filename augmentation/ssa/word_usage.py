@@ -18,8 +18,8 @@ class Frames:
     """Counts of the arguments that each predicate has in the captions.
 
     Args:
-        graphs: of captions.
-        min_share: of a predicate's captions that a usual frame needs.
+        graphs: graphs of captions.
+        min_share: minimum share of a predicate's captions that a usual frame needs.
         min_count: captions that it needs: a single one may be a mistake.
     """
 
@@ -63,7 +63,7 @@ class NounForms:
     """Counts of articles and plurals by noun.
 
     Args:
-        graphs: of captions; their nouns' articles and plurals are counted.
+        graphs: graphs of captions; their nouns' articles and plurals are counted.
     """
 
     def __init__(self, graphs: Iterable[Graph] = ()) -> None:

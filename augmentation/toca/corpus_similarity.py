@@ -116,7 +116,7 @@ def draw_neighbourhoods(
     """Figure 3: texts of both corpora in the plane, with more synthetic ones in each panel.
 
     Args:
-        path: of the picture.
+        path: the picture's path.
         synthetic, target: captions of D and of T.
         embed: unit vectors ``(N, E)`` of texts.
         ratios: synthetic captions shown for each one of the target; at most all of them.
@@ -186,10 +186,10 @@ def compare(
         corpus: captions.
         target: captions that they are compared with.
         similarity: ``encoder``, which embeds the captions of the figure.
-        seed: of the figure.
+        seed: the figure's seed.
         first_images: images read of each corpus; None: all.
-        tagger: of words.
-        cache_folder: of statistics.
+        tagger: tagger of words.
+        cache_folder: folder of statistics.
         figure: what it shows.
         out: folder of card and figure.
         plugins: packages of the parts, for the card alone.

@@ -21,7 +21,7 @@ def join_word_parts(caption: str, tagged: Tagged) -> Tagged:
     that is a lexical word, if there is one ("close-up" is a noun). A possessive 's stays separate.
 
     Args:
-        caption: of the words.
+        caption: caption of the words.
         tagged: words and tags of the caption.
     """
     words = _with_contractions(_touching(caption, tagged))

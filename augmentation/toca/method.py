@@ -103,7 +103,7 @@ class ToCa(AbstractCorpusMethod):
         tau, use_structures, use_relations, complete_first, max_given_words: see `TemplateSampler`.
         max_words, whole_words: see `Judge`.
         pace: arguments of `Pace`.
-        seed: of all draws.
+        seed: seed of all draws.
     """
 
     name = "toca"
@@ -154,7 +154,7 @@ class ToCa(AbstractCorpusMethod):
 
         Args:
             corpus: S, source of structures, words and examples.
-            folder: of the new corpus.
+            folder: folder of the new corpus.
             prior: X, whose words and lexical pairs are used, too.
             max_captions: an upper limit of `Pace.num_captions`.
             elsewhere: see `AbstractCorpusMethod`.
@@ -250,9 +250,9 @@ class Synthesis:
     Attributes:
         prompts: with examples from the corpus.
         writer: the language model.
-        judge: of answers, with the corpus' captions.
+        judge: judge of answers, with the corpus' captions.
         pace: numbers of captions.
-        seed: of all draws.
+        seed: seed of all draws.
         elsewhere: answers by other processes; None: by this one.
     """
 
@@ -276,8 +276,9 @@ class Synthesis:
         Raises:
             ValueError: no caption was accepted, or none of `MOST_REFUSED` answers in a row.
             OSError: something cannot be written, or the language model cannot be reached, or has
-                failed for `MOST_FAILED` whole batches in a row. In both cases what was made is kept
-                in ``batches.part.jsonl``, and the same command goes on with it.
+                failed for `MOST_FAILED` whole batches in a row. In both cases
+                ``batches.part.jsonl`` keeps the finished batches, and the same command resumes from
+                them.
         """
         records_file, partial_file = folder / RECORDS_FILE, folder / PARTIAL_FILE
         if (
@@ -380,7 +381,7 @@ class Synthesis:
 
         Args:
             batch: templates.
-            answers: of the language model to them.
+            answers: answers of the language model to them.
             first: number of the first template among all.
         """
         records, likelihoods = [], []
@@ -540,7 +541,7 @@ class Answering:
         prompts: with examples from the corpus.
         writer: the language model.
         num_answers: to each template.
-        seed: of all draws.
+        seed: seed of all draws.
     """
 
     prompts: PromptWriter

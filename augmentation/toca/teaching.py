@@ -59,7 +59,7 @@ class Lessons:
     Args:
         captions: pairs of a caption and its own sentence template.
         prompts: the style of the questions, without examples.
-        tokenizer: of the language model.
+        tokenizer: tokenizer of the language model.
         full_template_share: share of the questions that hold the complete template; the others hold
             some of its lexical words, see `with_some_words`.
     """
@@ -199,10 +199,10 @@ def teach(
         data: the data set that ``corpus=own`` refers to, for the card alone.
         corpus: captions.
         name: folder or hub name of a causal language model.
-        seed: of all draws.
-        threads: of torch; None: its own choice.
+        seed: seed of all draws.
+        threads: threads of torch; None: its own choice.
         device: where the model is trained.
-        precision: of the model's products.
+        precision: precision of the model's products.
         first_images: images of the corpus that are read; None: all.
         tagger: finds the captions' lexical words.
         prompts: the style of the questions, without examples.
@@ -236,7 +236,7 @@ def teach(
     }
     network: Any = load_causal(name)
     check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
-    # dropout draws from a generator that a killed run could not go on with
+    # dropout draws from a generator that a killed run could not restore
     network.to(place).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
@@ -270,7 +270,7 @@ def fit(
     checkpoint: Path,
     identity: Mapping[str, Any],
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Train on ``lessons["train"]``, or go on with a training of one identity that was killed.
+    """Train on ``lessons["train"]``, or resume a killed training with the same identity.
 
     Args:
         network: is trained in place.
@@ -338,10 +338,10 @@ def split(
     """The captions of a corpus for training, ``train``, and a share of them, ``val``.
 
     Args:
-        name: of the corpus.
+        name: name of the corpus.
         captions: with their templates.
-        val_share: of all.
-        seed: of the draw.
+        val_share: share of all.
+        seed: the draw's seed.
 
     Raises:
         ValueError: fewer than two captions can be taken apart.

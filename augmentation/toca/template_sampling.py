@@ -47,9 +47,9 @@ class TemplateSampler:
     draw little else (the paper does not mention it, and shows no such template).
 
     Args:
-        statistics: of the corpus.
-        tau: of Eq. 12; larger values favour common words. None is infinity, the paper's default:
-            nothing is divided.
+        statistics: statistics of the corpus.
+        tau: tau of Eq. 12; larger values favour common words. None is infinity, the paper's
+            default: nothing is divided.
         use_structures: False is the ablation "G w/o": only the number of words is drawn; they are
             of any part of speech, and no function word is given.
         use_relations: False is the ablation "R w/o": every word is drawn by Eq. 8.

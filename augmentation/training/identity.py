@@ -28,7 +28,7 @@ def training_identity(
     """Settings, data and models that a training's weights depend on, as plain values.
 
     Args:
-        settings: of the command, plain.
+        settings: settings of the command, plain.
         rosters: the data by split, whose digests become ``photos and captions``.
         starts: models that the training starts from, by their keys in ``settings``. Digests of
             those in folders become ``starting weights``; a name on the hub has its commit.
@@ -55,8 +55,8 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
 
     Args:
         checkpoint: for the error.
-        kept: the identity in it; None where it has none.
-        identity: of the training that would go on from it.
+        kept: the identity in the file; None where it has none.
+        identity: the identity of the training that would resume from it.
     """
     remedy = "give another out=, or remove the folder"
     if not isinstance(kept, Mapping):

@@ -47,7 +47,7 @@ class AbstractLoopSettings(AbstractSettings):
         lr, weight_decay: of AdamW.
         warmup: share of the steps in which the rate rises.
         floor: share of the rate at the end; 1 keeps it constant.
-        ema_decay: of the averaged weights; None: no average.
+        ema_decay: decay of the averaged weights; None: no average.
         clip: norm of the gradient.
         log_every, val_every, checkpoint_every: steps.
     """
@@ -82,8 +82,8 @@ class TrainingLoop:
         model: to be trained.
         settings: see there.
         num_steps: updates.
-        checkpoint: file to resume from, written as training goes on.
-        seed: of all draws.
+        checkpoint: file to resume from, written during training.
+        seed: seed of all draws.
         identity: plain values that the result depends on, see `training_identity`.
 
     Raises:

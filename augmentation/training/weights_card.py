@@ -24,8 +24,8 @@ def write_card(
     """Write ``card.json``.
 
     Args:
-        folder: of the weights.
-        description: of the weights, in a line; the card's key ``what``.
+        folder: folder of the weights.
+        description: description of the weights, in a line; the card's key ``what``.
         rosters: the data by split.
         settings: plain ones, the card's key ``config``.
         **more: further plain values, such as losses.

@@ -18,7 +18,7 @@ TOO_LONG = "too long"
 TOO_SHORT = "too short"
 REPEATS = "repeats itself"
 MISSING = "lexical words missing"
-COPY = "stands in the corpus or in the examples"
+COPY = "is in the corpus or in the examples"
 DUPLICATE = "made before"
 
 MIN_WORDS = 3
@@ -71,7 +71,7 @@ def caption_key(caption: str) -> str:
 
 
 def _without_end(line: str) -> str:
-    """A sentence without its final marks: the full stop is written anew."""
+    """A sentence without its final marks; the caller writes the full stop."""
     return _END.sub(r"\1", line)
 
 
@@ -80,7 +80,7 @@ class Judge:
 
     Args:
         known_captions: captions that must not be made again, such as the corpus'.
-        max_words: of a caption.
+        max_words: maximum words of a caption.
         whole_words: False: a requested word may be a part of another, such as "walk" of "walks".
     """
 

@@ -114,7 +114,7 @@ def attend(
         query: ``(B, H, T, D)``.
         key, value: ``(B, K, S, D)`` of the rows; H is a multiple of K.
         attention_mask: ``(B, 1, T, S)``, added to the scores of the row's own tokens.
-        scaling: of the scores; None: one by the root of D.
+        scaling: scaling of the scores; None: one by the root of D.
         **settings: for layers without a prefix.
 
     Returns:
@@ -156,9 +156,9 @@ class CausalWriter(AbstractWriter):
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
-        temperature: of sampling; 0 takes the likeliest token.
+        temperature: temperature of sampling; 0 takes the likeliest token.
         top_p: share of probability that is sampled from.
-        max_new_tokens: of a sentence.
+        max_new_tokens: maximum new tokens of a sentence.
         max_small_words: sentences hold the required words, in order, with at most so many small
             words before each, see `GapFilling`; None: free text.
         chat: the prompt is given as turns of a chat, in the form that the model was trained on, and

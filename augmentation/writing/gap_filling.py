@@ -76,7 +76,7 @@ class GapFilling:
     """Chooses tokens that write required words in order, with few small words before each.
 
     Args:
-        tokenizer: of the language model; small words of several tokens are not used.
+        tokenizer: tokenizer of the language model; small words of several tokens are not used.
         end: a token that ends a sentence.
         max_small_words: small words in a row.
 

@@ -13,7 +13,7 @@ class Prompt:
         instruction: the task; empty for a model that was taught it.
         examples: pairs of question and answer.
         question: the sentence template, in the prompt's style.
-        names: of question and answer in running text.
+        names: names of question and answer in running text.
         required_tokens: tokens that the answer must hold, in order, see `SentenceTemplate`.
     """
 

@@ -54,7 +54,7 @@ class AbstractWriter(ABC):
 
         Args:
             prompts: with the same examples.
-            seed: of the draws; the same prompts and seed give the same answers where the model
+            seed: seed of the draws; the same prompts and seed give the same answers where the model
                 can promise that.
 
         Raises:
@@ -70,7 +70,7 @@ class ServerWriter(AbstractWriter):
 
     Args:
         address, model, temperature, top_p, num_parallel: see `ServedModel`.
-        max_new_tokens: of an answer.
+        max_new_tokens: maximum new tokens of an answer.
         timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
     Raises:

@@ -236,7 +236,7 @@ class _Watch:
             yield photo
 
     def report(self) -> int:
-        """Say what went wrong, and give the exit status."""
+        """Print the errors and return the exit status."""
         if self.num_unmet:
             print(
                 f"caption: {self.num_unmet} of {self.num_good} photos: no caption with the words "
@@ -340,7 +340,7 @@ def table_lines(photo: CaptionedPhoto, form: Format) -> str:
     """The lines of a photo in the formats that have lines; one a caption.
 
     Args:
-        photo: with its captions.
+        photo: the photo with its captions.
         form: ``"text"`` is ``file<TAB>caption``, ``"csv"`` is ``file,caption,score``.
     """
     name = shown_name(photo.photo)
@@ -382,5 +382,5 @@ def _number(score: float) -> float | None:
 
 
 def shown_name(name: str) -> str:
-    """A file's name as a line of text: what is no text in it is written as Python would."""
+    """A file's name as a line of text: values other than text are written as Python prints them."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

@@ -148,7 +148,7 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
     """Add the options by which a folder is read as another layout than the one it seems to have.
 
     Args:
-        parser: of a command.
+        parser: the command's parser.
         annotations: under which the name of the file is kept.
     """
     add = parser.add_argument
@@ -284,7 +284,7 @@ def _judge_of(options: Namespace) -> ServedJudge | None:
 
 
 def judged(result: CheckResult, judge: ServedJudge) -> tuple[CheckResult, BaseException | None]:
-    """The result with what a judge says of flagged captions, and what stopped it, if something did.
+    """The result with the judge's verdicts on flagged captions, and an error that stopped it.
 
     Before it asks about all, it says how many requests it makes and, from the first ones, how long
     they take.

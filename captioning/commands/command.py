@@ -29,7 +29,7 @@ def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], lis
     """Folders that stand without their key, in this order.
 
     Args:
-        keys: of the config, such as ``run``.
+        keys: keys of the config, such as ``run``.
         file: the key of a first word that names a JSON file.
     """
 
@@ -64,8 +64,8 @@ class HydraCommand:
     """A subcommand whose settings are a Hydra config.
 
     Attributes:
-        name: as it is typed, such as ``"curate detect"``.
-        summary: what it does, in a line.
+        name: the command as typed, such as ``"curate detect"``.
+        summary: the purpose in one line.
         config: name of its file in the config folder.
         task: dotted name of a function whose typed keyword arguments are the config's keys (see
             `captioning.config.tasks`); it is imported when the command is called. Or a function of
@@ -141,8 +141,8 @@ class PlainCommand:
     """A subcommand with options.
 
     Attributes:
-        name: as it is typed.
-        summary: what it does, in a line.
+        name: the command as typed.
+        summary: the purpose in one line.
         add_arguments: adds its options to a parser.
         call: does it and prints; what it returns is the exit status, None is 0.
         examples: see `HydraCommand`.

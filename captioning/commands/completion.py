@@ -53,7 +53,7 @@ def bash_script(commands: Mapping[str, Command]) -> str:
     """The script that completes these commands, their options, keys and choices.
 
     Args:
-        commands: by name, of one word or two.
+        commands: the commands by name, which has one or two words.
     """
     below: dict[str, list[str]] = {"": []}
     settings, values = {}, {}

@@ -1,4 +1,4 @@
-"""Commands on what curation has done: ``captioning curate ...``."""
+"""Commands that list, export and compare the edits of curation: ``captioning curate ...``."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def add_part(parser: ArgumentParser) -> None:
 
 
 def add_photo_arguments(parser: ArgumentParser, *, of: str = "") -> None:
-    """Add the options of exported sets that say what is written beside the format.
+    """Add the options that choose what an export writes, beside its format.
 
     Args:
-        parser: of a command.
-        of: which set is meant, for the help.
+        parser: the command's parser.
+        of: the name of the set in the help.
     """
     add = parser.add_argument
     add("--photos", choices=EXPORT_PHOTOS, help=f"{of}none; copy for formats that hold them")
@@ -94,7 +94,7 @@ def add_held_out(parser: ArgumentParser) -> None:
 
 
 def cache_of(options: Namespace) -> Path:
-    """Where what is computed of photos is kept."""
+    """The folder that caches results computed from photos."""
     return Path(options.cache or os.environ.get(CACHE, "cache"))
 
 
@@ -139,7 +139,7 @@ def _export(options: Namespace) -> None:
 
 
 def without_photos(format: str, photos: str | None) -> str:
-    """What to say of an exported set whose captions lie there without their photos."""
+    """The message for an exported set that holds captions without their photos."""
     if format not in ("coco", "jsonl", "messages", "csv", "karpathy") or photos in ("copy", "link"):
         return ""
     return "; the photos are not in it: --photos copy (or link) puts them there"

@@ -1,7 +1,7 @@
 """Folders and files that a command names and that are not there, said before slow imports.
 
-Each says the line that the work itself would say, seconds later: tests compare the two. What would
-need a library to be known, such as what a file holds, is left to the work.
+Each says the line that the work itself would say, seconds later: tests compare the two. Checks that
+need a library, such as on a file's content, are left to the task.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _FILES = {
 
 
 def look_first(name: str, config: DictConfig) -> None:
-    """Refuse a config that names what is not there.
+    """Refuse a config that names missing files or folders.
 
     Args:
-        name: of the command.
-        config: of the command, composed.
+        name: the command's name.
+        config: the command's composed config.
 
     Raises:
         ValueError: a key without a value that has to be given.
@@ -121,7 +121,7 @@ def look_for_journal(path: str | Path) -> None:
 
 
 def look_for_photos(places: Sequence[str | Path]) -> None:
-    """Refuse photos none of which is there; others are named when the rest is captioned.
+    """Refuse photos if all of them are missing; others are named when the rest is captioned.
 
     Raises:
         FileNotFoundError: a line for each.

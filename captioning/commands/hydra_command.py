@@ -180,7 +180,7 @@ def _without_traceback(text: str) -> str:
 
 
 def run_task(command: HydraCommand, config: Any) -> float | None:
-    """Check the config's values, call the command's task with them, and show what came out.
+    """Check the config's values, call the command's task with them, and print the result.
 
     See `run_hydra` for errors.
     """

@@ -35,10 +35,11 @@ _WORDS = re.compile(r"\s+")
 def explain_hydra_error(
     error: Exception, *, name: str, overrides: Sequence[str], config_dir: str | None = None
 ) -> str:
-    """One line of what is wrong with a command line.
+    """The problem with a command line, in one line.
 
     Args:
-        error: of composing a config: a ``HydraException``, or a ``ValueError`` of Hydra's.
+        error: the error from composing a config: a ``HydraException``, or a ``ValueError`` from
+            Hydra.
         name: the command's config.
         overrides: the command line.
         config_dir: folder of the user's own configs, ``--config-dir``.

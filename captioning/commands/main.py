@@ -225,7 +225,8 @@ def overview(names: Iterable[str] = ()) -> str:
     """The subcommands of these names with a line each.
 
     Args:
-        names: of commands; none: all by group, with those of two words in one line a family.
+        names: the commands to list; empty: all by group, where commands of two words share a line a
+            family.
     """
     lines = ["usage: captioning COMMAND ..., captioning COMMAND --help"]
     if names := list(names):

@@ -36,7 +36,7 @@ def quick_imports() -> Iterator[None]:
 
 
 def import_torchmetrics_late() -> None:
-    """Let ``import torchmetrics`` load no more than is asked for.
+    """Let ``import torchmetrics`` load only the modules that are used.
 
     The package is the real one, and loads as always when anything but `_TAKEN` is asked of it.
     Nothing is done where it has been imported already or is not installed.

@@ -1,4 +1,4 @@
-"""``captioning report``: what happened in runs, as pages and figures."""
+"""``captioning report``: shows the results of runs as pages and figures."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def report_ended(settings: TrainSettings, datamodule: Any) -> None:
     The run is finished, so nothing that goes wrong here may make it fail.
 
     Args:
-        settings: of the run.
+        settings: the run's settings.
         datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`; None: the run had
             ended before, and the page is written where it is missing.
     """

@@ -3,7 +3,7 @@
 `run_hydra` makes a `Sweep`; Hydra's callback, which the command's config names, begins and ends it.
 
 `Checker` composes and checks the jobs before any of them begins; `report_sweep` shows a table of
-the finished runs, and what became of every job.
+the finished runs, and the outcome of every job.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MAX_ERROR = 300  # characters of an error in a table; all of it is in the run's 
 
 
 class SweepCallback(Callback):
-    """What Hydra calls when a sweep begins and when it has ended."""
+    """Callbacks that Hydra calls at the beginning and at the end of a sweep."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Check all jobs before the first begins."""
@@ -85,7 +85,7 @@ class Sweep:
     """The jobs of one command.
 
     Args:
-        command: what they run.
+        command: the command that the jobs run.
         line: the command line, for the report.
         full_error: show where an error of the launcher was raised.
         config_dir: folder of the user's own configs, ``--config-dir``.
@@ -168,7 +168,7 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
     """Let Hydra's callback begin and end the sweep; one that ends early has its report, too.
 
     Raises:
-        SystemExit: with status 1 if a job did not finish.
+        SystemExit: a job did not finish; the status is 1.
     """
     _current.append(sweep)
     try:
@@ -215,12 +215,12 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
     """Run a job of a sweep; an error is kept in its folder and ends it alone.
 
     Args:
-        name: of the command, for messages.
+        name: the command's name, for messages.
         run: the job's folder.
-        task: what it does.
+        task: the function that it calls.
 
     Raises:
-        SystemExit, KeyboardInterrupt: what was stopped from outside ends the sweep.
+        SystemExit, KeyboardInterrupt: a signal or the user stopped a job, which ends the sweep.
     """
     from captioning.results.run_folder import keep_failure
 
@@ -267,12 +267,12 @@ def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
 
 class Checker:
-    """Composes jobs and collects what is wrong with them.
+    """Composes jobs and collects their errors.
 
     Args:
-        config: of the sweep, with ``hydra``.
+        config: the sweep's config, with ``hydra``.
         loader: Hydra's loader of configs.
-        name: of the command's config.
+        name: the name of the command's config.
         check: refuses a job's config by an error.
         config_dir: folder of the user's own configs, ``--config-dir``.
     """
@@ -334,7 +334,7 @@ def sweep_lines(params: Mapping[str, Any] | None, task: Sequence[str]) -> list[s
     """The overrides of a whole sweep, with those that are read with its jobs alone.
 
     Args:
-        params: of Hydra's sweeper.
+        params: the parameters of Hydra's sweeper.
         task: the command line.
     """
     further = [f"{key}={value}" for key, value in (params or {}).items()]
@@ -345,7 +345,7 @@ def sweep_overrides(lines: Sequence[str], loader: ConfigLoader) -> list[list[str
     """The overrides of every job of Hydra's own sweeper, in its order.
 
     Args:
-        lines: of the whole sweep, from `sweep_lines`.
+        lines: the lines of the whole sweep, from `sweep_lines`.
         loader: Hydra's loader of configs.
 
     Raises:
@@ -365,7 +365,7 @@ def sweep_overrides(lines: Sequence[str], loader: ConfigLoader) -> list[list[str
 
 
 def swept_values(jobs: Sequence[Sequence[str]]) -> list[Values]:
-    """Of every job the values of the keys that have several in the sweep."""
+    """For every job, the values of the keys that vary in the sweep."""
     pairs = [dict(_key_and_value(override) for override in job) for job in jobs]
     swept = [key for key in pairs[0] if len({job.get(key) for job in pairs}) > 1] if pairs else []
     return [{key: job[key] for key in swept if key in job} for job in pairs]
@@ -435,8 +435,8 @@ class Job:
     """A job of a sweep.
 
     Attributes:
-        overrides: of the command line, such as ``"optimizer.lr=1e-3"``.
-        values: of the keys that are swept.
+        overrides: overrides on the command line, such as ``"optimizer.lr=1e-3"``.
+        values: the values of the swept keys.
         run: its folder.
         was_finished: before the sweep began.
     """
@@ -452,7 +452,7 @@ class Job:
         return shlex.join(f"{key}={value}" for key, value in self.values.items())
 
     def state(self) -> tuple[str, str]:
-        """What became of it, and the error if it failed."""
+        """The outcome, and the error if it failed."""
         try:
             error = failure_of(self.run)
             finished = RunFolder(self.run).finished()
@@ -485,13 +485,13 @@ class Report:
 def report_sweep(jobs: Sequence[Job], *, name: str, command: str) -> Report:
     """The report of a sweep as its folders are now.
 
-    Rows are the combinations of what was swept but the seed, which is pooled: mean and sample
-    standard deviation. Runs that have not ended are left out of the table and listed.
+    Rows are the combinations of the swept values, pooled over seeds: mean and sample standard
+    deviation. Runs that have not ended are left out of the table and listed.
 
     Args:
         jobs: all of them, in order.
-        name: of the sweep.
-        command: that started it.
+        name: the sweep's name.
+        command: the command that started it.
     """
     states = [job.state() for job in jobs]
     ended = [job for job, (state, _) in zip(jobs, states, strict=True) if _is_done(state)]

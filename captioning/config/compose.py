@@ -35,7 +35,7 @@ def compose_config(
     """The config that a command with these overrides has.
 
     Args:
-        name: of a file in the config folder, such as ``"train"``.
+        name: name of a file in the config folder, such as ``"train"``.
         overrides: as on the command line, such as ``"model=updown_tiny"``.
         return_hydra_config: keep Hydra's own settings, under ``hydra``.
 
@@ -50,7 +50,7 @@ def compose_config(
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Hydra as it stands before any command, beside one that may be running."""
+    """Hydra in its initial state, beside an instance that may be running."""
     search_user_folder()
     hydra = GlobalHydra.instance()
     running, hydra.hydra = hydra.hydra, None

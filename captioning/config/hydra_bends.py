@@ -121,8 +121,8 @@ def start_as_job(program: Sequence[str], name: str, options: Sequence[str]) -> N
 
     Args:
         program: what the sweep was started with, before its arguments.
-        name: of the command.
-        options: of Hydra's that jobs need.
+        name: the command's name.
+        options: options of Hydra's that jobs need.
     """
     from hydra.core.hydra_config import HydraConfig
 

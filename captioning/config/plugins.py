@@ -89,7 +89,7 @@ def name_targets(names: Iterable[str]) -> None:
 
 
 def named_targets() -> tuple[str, ...]:
-    """What `name_targets` was told in this process."""
+    """The names that `name_targets` received in this process."""
     return tuple(sorted(_targets))
 
 
@@ -152,7 +152,7 @@ def _optimizes(found: Any) -> bool:
 
 
 def _place(part: Any) -> str:
-    """Where a name stands: file and key, as far as a part of OmegaConf's knows."""
+    """File and key of a name, as far as OmegaConf's node knows them."""
     if not hasattr(part, "_get_full_key"):
         return f"{_TARGET}: "
     file = (part._get_root()._metadata.resolver_cache or {}).get(FILE)
@@ -204,7 +204,7 @@ def _foreign(part: Any) -> list[str]:
 
 
 def _refusal(target: str) -> str:
-    """Why a name is not for configs, or nothing; what cannot be imported is told elsewhere."""
+    """Why configs may not use a name, or an empty text; import errors are reported elsewhere."""
     found = _found(target)
     if found is None:
         return ""

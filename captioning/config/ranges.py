@@ -88,9 +88,9 @@ class AbstractSettings:
         """The record of a config; groups within it become records, parts stay in their place.
 
         Args:
-            config: of a command or a run folder, or a group of it. A key that it lacks, such as one
-                that is newer than the run, has the field's default; so has one that is null where
-                the field takes no None.
+            config: config of a command or a run folder, or a group of it. A key that it lacks, such
+                as one that is newer than the run, has the field's default; so has one that is null
+                where the field takes no None.
 
         Raises:
             ValueError: a key without default is missing.

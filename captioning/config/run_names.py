@@ -1,10 +1,10 @@
 """Names of runs and policies, made of what was chosen and overridden on the command line.
 
-Configs say ``${label:}`` where the name of a run goes on, and ``${label:curation}`` where that of a
-policy does. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
+Configs say ``${label:}`` to continue the name of a run, and ``${label:curation}`` to continue the
+name of a policy. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
 ``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
-jobs of a sweep have folders of their own, and no value needs a file with a name. ``${of_set:}``
-is what stands before the model, see `of_set`.
+jobs of a sweep have folders of their own, and no value needs a file with a name. ``${of_set:}`` is
+the part before the model's name, see `of_set`.
 
 Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
 plain ``hydra.compose``, a label holds no overrides.
@@ -39,7 +39,7 @@ KEYS_LEFT_OUT = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.enable_progress_bar", "trainer.log_every_n_steps"),
 )
-OWN = "own"  # data of one's own photos
+OWN = "own"  # data of the user's own photos
 MAX_LENGTH = 120  # characters of a label; file systems allow 255 bytes a folder
 
 
@@ -65,9 +65,9 @@ def label(part: str = "", *, _root_: DictConfig) -> str:
 
 
 def of_set(*, _root_: DictConfig) -> str:
-    """The begin of a run's name: the data's, and of one's own photos the folder's behind it.
+    """The beginning of a run's name: the data's name and, for your own photos, the folder's.
 
-    ``flickr8k/``, or ``own/my_photos-``: two folders of one's own have runs of their own.
+    ``flickr8k/``, or ``own/my_photos-``: so two folders of your photos have separate runs.
     """
     name, folder = (OmegaConf.select(_root_, f"data.{key}") for key in ("name", "root"))
     if name != OWN or not folder:

@@ -17,7 +17,7 @@ class Setting:
     """An argument of a part, as a remedy names it.
 
     Attributes:
-        name: of the argument.
+        name: the argument's name.
         value: to be given; empty where the user chooses it.
     """
 
@@ -33,7 +33,7 @@ Wording = Callable[[Setting], str | Setting]
 
 
 class AbstractSettingError(Exception):
-    """Bad input: where it stands, what is wrong with it, and what its user can do.
+    """Bad input: its file or key, the problem and the remedy.
 
     Args:
         place: file or folder, with line, key or member where there is one; or the argument that is

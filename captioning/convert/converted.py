@@ -50,7 +50,7 @@ class Options:
     Attributes:
         vocabulary: file or folder of the authors' words.
         base: folder in transformers' format of the network that theirs began with.
-        overrides: of ``captioning train``, for data and features.
+        overrides: overrides of ``captioning train``, for data and features.
     """
 
     vocabulary: Path | None = None
@@ -63,8 +63,8 @@ class Converted:
     """A model of this project.
 
     Attributes:
-        overrides: of ``captioning train`` that build it; those of `Options` come after.
-        tokenizer: of the checkpoint's words.
+        overrides: overrides of ``captioning train`` that build it; those of `Options` come after.
+        tokenizer: tokenizer of the checkpoint's words.
         weights: all of the model's ``state_dict``, by our names.
         feature_size: D of the features that it reads.
         keys: of all keys of the checkpoint.
@@ -175,7 +175,7 @@ def _built(settings: CaptionerSettings, converted: Converted) -> Any:
 
 
 class _NoPictures(AbstractBatchReader):
-    """Stands where pictures are read in a run."""
+    """Takes the place of the reader of pictures that a run has."""
 
     def open(self, epoch: Any) -> Callable[..., Any] | None:
         """Never asked for."""

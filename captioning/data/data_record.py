@@ -1,4 +1,4 @@
-"""What data a run began with: ids, captions, splits and photos, to be compared by whoever goes on.
+"""The data that a run began with: ids, captions, splits and photos; a resumed run compares its own.
 
 A run folder keeps ``data.json``, with the number of captions and photos and a fingerprint of each
 split, and ``data_rows.jsonl.gz``, a line a caption: split, id, image, content of the photo, and a
@@ -82,9 +82,9 @@ def write_record(
     """Keep what a run begins with.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         rosters: by split.
-        keys: of their photos.
+        keys: keys of their photos.
         accepted: changes that were accepted before, see `check_record`.
     """
     splits = {split: asdict(_split(roster, keys)) for split, roster in rosters.items()}
@@ -113,9 +113,9 @@ def check_record(
     """Refuse data that are no longer those that a run began with.
 
     Args:
-        folder: of the run; one without a record, of an older version, is not compared.
+        folder: the run's folder; one without a record, of an older version, is not compared.
         rosters: some of its splits, as they are read now; others are not compared.
-        keys: of their photos; those without are not compared.
+        keys: keys of their photos; those without are not compared.
         accept: take the changes, which are logged; None: the caller has no setting for that.
 
     Returns:
@@ -165,7 +165,7 @@ def copies(
     Args:
         first: image ids by content of the others.
         roster: whose photos are looked for.
-        keys: of its photos.
+        keys: keys of its photos.
         but: image ids that are passed over.
 
     Returns:

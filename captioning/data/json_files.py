@@ -61,7 +61,7 @@ class Record:
         return checked_text(value, f"{self.where}: {key!r}")
 
     def text_or_odd(self, key: str) -> Any:
-        """The text under a key, or what stands there in its place, such as null or a number.
+        """The text under a key, or the value found there instead, such as null or a number.
 
         Raises:
             ValueError: no such key, or a text that `text` refuses.

@@ -1,4 +1,4 @@
-"""Large JSON files read item by item, so that the whole tree never stands in memory."""
+"""Reads large JSON files item by item, so that memory never holds the whole tree."""
 
 from __future__ import annotations
 

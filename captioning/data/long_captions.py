@@ -36,9 +36,9 @@ class CutCaptions:
     Attributes:
         mode: what is done with long captions.
         limit: the tokenizer's settings, such as ``"tokenizer.max_tokens=64"``.
-        number: of the roster's captions.
-        kept: characters that are left, by ``sample_id``; with the mode ``"cut"`` what the tokens
-            hold is not counted in characters, and all that was there stands here.
+        number: number of the roster's captions.
+        kept: characters that are left, by ``sample_id``; the mode ``"cut"`` cuts tokens, not
+            characters, so all characters are counted here.
     """
 
     mode: LongCaptions
@@ -61,8 +61,8 @@ def fit_tokens(
 
     Args:
         roster: what is trained on.
-        tokenizer: of the run.
-        tokens: of the roster's captions, as the tokenizer cuts them.
+        tokenizer: the run's tokenizer.
+        tokens: tokens of the roster's captions, as the tokenizer cuts them.
         mode: what is done with captions that it cuts.
 
     Returns:
@@ -116,7 +116,7 @@ def warn_of_short_search(roster: Roster, tokens: TokenTable, max_length: int) ->
 
     Args:
         roster: what is trained on.
-        tokens: of its captions, begin and end counted.
+        tokens: tokens of its captions, begin and end counted.
         max_length: most tokens of a caption that the search writes, the end counted.
     """
     lengths = sorted(len(tokens[row]) - 1 for row in range(len(roster)))

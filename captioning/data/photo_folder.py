@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*
 def checked_file_name(name: str, where: str, *, given: str = "") -> str:
     """A file name of an annotation, made plain (``./a.jpg`` becomes ``a.jpg``).
 
-    Messages name ``where``, and ``given`` where that is what stands there.
+    Messages name ``where``, and ``given`` if the file has that name.
 
     Raises:
         ValueError: the name is blank, absolute, leads out of its folder, or no file can bear it.
@@ -53,10 +53,10 @@ def checked_file_name(name: str, where: str, *, given: str = "") -> str:
 
 
 class GivenName(str):
-    """The plain name of a photo that stands otherwise in the annotations.
+    """The plain name of a photo that the annotations write differently.
 
     Attributes:
-        given: as it stands there.
+        given: the name as the annotations write it.
     """
 
     given: str
@@ -70,7 +70,7 @@ class GivenName(str):
 
 
 def given_name(name: str) -> str:
-    """What stands in the annotations for a name as `photo_name` makes it."""
+    """The text in the annotations from which `photo_name` made a name."""
     return name.given if isinstance(name, GivenName) else name
 
 

@@ -33,7 +33,7 @@ def relabel_regions(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[
     the singular, of most phrases about them; among equals that of the earliest caption.
 
     Args:
-        samples: of the photo; those without phrases have no effect.
+        samples: the photo's samples; those without phrases have no effect.
         lemmatizer: gives the singular.
     """
     regions = samples[0].regions

@@ -42,8 +42,8 @@ class PlantedWord:
 
     Attributes:
         start: index of the first wrong character in the faulty caption.
-        wrong: what stands there.
-        right: what stood there; empty where something was added.
+        wrong: the wrong text.
+        right: the text before the fault was planted; empty where text was added.
     """
 
     start: int
@@ -185,7 +185,7 @@ class CurationView:
 
     @cached_property
     def _slots(self) -> list[Sample | None]:
-        """The sample of each roster row as it stands now, None where it was removed."""
+        """The present sample of each roster row, None where it was removed."""
         slots: list[Sample | None] = list(self.roster.samples)
         self._amend(slots, self.journal, first=1)
         return slots
@@ -347,7 +347,7 @@ def parse_masks(text: str) -> tuple[MaskedSpan, ...]:
     """The spans of an edit's value, such as ``"12-17,30-34:0.2"``.
 
     Spans are separated by commas and are in order, without overlap. ``12-17`` is
-    ``caption[12:17]``; behind the colon stands the weight that is left, otherwise 0.
+    ``caption[12:17]``; the number after the colon is the remaining weight, by default 0.
 
     Raises:
         ValueError: another form, a weight outside of [0, 1), or spans that overlap.

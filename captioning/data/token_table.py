@@ -21,9 +21,9 @@ class TokenTable:
     """Ids of N captions, one after the other.
 
     Args:
-        ids: of all captions, unsigned 16 or 32 bits.
+        ids: ids of all captions, unsigned 16 or 32 bits.
         ends: ``(N,) int64``: where each caption's ids end.
-        path: of the file that they are mapped from, or None.
+        path: path of the file that they are mapped from, or None.
     """
 
     def __init__(self, *, ids: np.ndarray, ends: np.ndarray, path: Path | None = None) -> None:
@@ -102,7 +102,7 @@ class TokenTable:
         return self.ids[start : self.ends[row]].astype(np.int64)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A mapped array pickles as a copy of all its data; other processes map the file anew.
+        # A mapped array pickles as a copy of all its data; other processes map the file themselves.
         if self.path is not None:
             return _opened, (self.path, len(self))
         return _rebuilt, (self.ids, self.ends)

@@ -94,8 +94,8 @@ class BeamSearch(AbstractSearch):
 
     At each step all continuations of an image's hypotheses are ranked by summed log-probability;
     equal ones by the place of their parent, then by their own log-probability, then by token id.
-    Those among the best K that end go to the image's pool; the best K that do not end go on.
-    An image leaves the batch when no unfinished hypothesis can enter its pool any more. This is
+    Those among the best K that end go to the image's pool; the best K that do not end continue. An
+    image leaves the batch when no unfinished hypothesis can enter its pool any more. This is
     certain, because log-probabilities only lower a sum, so the result is that of a search that
     always makes all steps. Hypotheses cut off at ``max_length`` are used only where the pool has
     free slots.
@@ -141,7 +141,7 @@ def _advance(
     """One step: ended hypotheses into the pool, the K best others into the next beams.
 
     Returns:
-        The beams of the images that go on, and ``(A' * K,)`` the row of each hypothesis' parent.
+        The beams of the images that continue, and ``(A' * K,)`` the row of each hypothesis' parent.
     """
     extension = extend(beams, pool, beam, log_probs, length)
     active = (~extension.hopeless).nonzero().squeeze(1)
@@ -187,7 +187,7 @@ def extend(
         pool: takes the hypotheses among the best K that end.
         beam: rules of the search.
         log_probs: ``(A * W, V) float32`` in nats.
-        length: of the continuations.
+        length: length of the continuations.
         handicap: ``(A, V) float32`` subtracted from tokens in the ranking, but not in their scores.
     """
     rules, beam_size = beam.rules, beam.beam_size

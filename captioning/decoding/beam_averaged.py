@@ -85,10 +85,10 @@ class _Beams:
 
         Args:
             log_probs: ``(A, V)`` at the first step, ``(A * K, V)`` afterwards.
-            length: of the hypotheses that grow.
+            length: length of the hypotheses that grow.
 
         Returns:
-            ``(A' * K,)`` rows of the parents of the images that go on.
+            ``(A' * K,)`` rows of the parents of the images that continue.
         """
         active, size = self.active, self.sums.shape[1]
         width = 1 if length == 1 else size
@@ -117,7 +117,7 @@ class _Beams:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Sums and tokens ``(A, W, C)`` of continuations, and their lengths ``(A, W, 1)``.
 
-        An ended hypothesis goes on as itself alone, with padding that is not counted.
+        An ended hypothesis continues only as itself, with padding that is not counted.
         """
         active, size = self.active, self.sums.shape[1]
         history = self.tokens[active, :width, : length - 1].flatten(0, 1)

@@ -90,7 +90,7 @@ class _Search:
         """One step; see `captioning.decoding.beam`.
 
         Returns:
-            The beams of the images that go on, and ``(A' * K,)`` the row of each parent.
+            The beams of the images that continue, and ``(A' * K,)`` the row of each parent.
         """
         size, width = self.settings.beam_size, beams.scores.shape[1]
         totals, parents, tokens = self._candidates(beams, log_probs, length)

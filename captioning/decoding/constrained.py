@@ -78,8 +78,8 @@ class ConstrainedBeamSearch(AbstractSearch):
     parent (lower states first), then by their own log-probability, then by token id. The end token
     leads to the default state, like other tokens of no phrase: the same constraints are met and no
     phrase is begun. Those among a state's best K that end go to the image's pool, the best K that
-    do not end go on; in the pool equal ones are ranked by step, then by the place of their parent.
-    With machines without constraints this is `captioning.decoding.beam.BeamSearch`.
+    do not end continue; in the pool equal ones are ranked by step, then by the place of their
+    parent. With machines without constraints this is `captioning.decoding.beam.BeamSearch`.
 
     Only existing hypotheses are extended: a state costs nothing until it is reached. Once the pool
     is full of finished hypotheses that meet the constraints, a hypothesis that cannot enter it any
@@ -192,7 +192,8 @@ def _advance(
     """One step: ended hypotheses into the pool, the K best others of each state into the next.
 
     Returns:
-        The beams of the images that go on, and ``(A' * R',)`` the row of each hypothesis' parent.
+        The beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
+        parent.
     """
     num_rows = beams.scores.shape[1]
     continued = _continued(beams, rules, log_probs, length)
@@ -206,7 +207,7 @@ def _advance(
     goes_on &= rules.beam.upper_bounds(totals, length) > pool.worst(beams.images)[:, None]
     counts = goes_on.sum(1)
     active = counts.nonzero().squeeze(1)
-    # Hypotheses that go on move to the front, in order; dead ones follow.
+    # Hypotheses that continue move to the front, in order; dead ones follow.
     front = (~goes_on[active]).to(torch.int8).sort(dim=1, stable=True).indices
     front = front[:, : int(counts.max()) if len(active) else 0]
     scores = totals.masked_fill(~goes_on, DEAD)[active].gather(1, front)
@@ -245,7 +246,7 @@ def _collect(
     Args:
         beams: before the step.
         pool: takes the best hypotheses.
-        rules: of the search.
+        rules: the search's rules.
         ended: ``(A, N)`` summed log-probability, ``-inf`` for those that do not end.
         parents: ``(A, N) int64`` their places in ``beams``, of which each ends at most once.
         length: tokens of each, the end token counted.
@@ -273,7 +274,7 @@ def _merged(
 
     Args:
         groups: as `_groups` gives them, those of the smallest machines first.
-        machines: of all images.
+        machines: machines of all images.
         num_states: each image counts as many as the largest machine beside it.
     """
     merged: list[list[int]] = []

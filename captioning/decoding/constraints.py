@@ -20,7 +20,7 @@ class TokenConstraints:
     """A machine, and the constraints in words that it stands for.
 
     Attributes:
-        machine: of the accepted constraints.
+        machine: machine of the accepted constraints.
         accepted: alternatives in words of each constraint, without those that the vocabulary lacks.
         dropped: constraints of which the vocabulary has no alternative.
     """
@@ -45,8 +45,8 @@ def constrain(
         constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
         encode: words to tokens, such as ``tokenizer.spellings``.
         required: how many must be met; capped at the number of accepted ones.
-        continues: tokens that go on with the word before them, such as
-            ``tokenizer.continuing()``: a constraint is then met by complete words only.
+        continues: tokens that continue the word before them, such as ``tokenizer.continuing()``: a
+            constraint is then met by complete words only.
         begin_id: said before each caption (``tokenizer.begin_id``): comes before a spelling that
             can stand only at a caption's beginning.
         missing: what happens to a constraint of which the vocabulary has no alternative:

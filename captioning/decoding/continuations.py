@@ -59,8 +59,8 @@ def continuations(
         log_probs: ``(A * R, V) float32``.
         scores: ``(A, R) float32`` of R hypotheses an image.
         defaults: ``(A, R) int64`` state after any token but the moves'.
-        continued: ``(A, R) int64`` the same after any token that goes on with a word.
-        continues: ``(C,) int64`` tokens that go on with a word.
+        continued: ``(A, R) int64`` the same after any token that continues a word.
+        continues: ``(C,) int64`` tokens that continue a word.
         moves: ``(A, R, X) int64`` tokens of the moves, rising, then `NO_TOKEN`.
         targets: ``(A, R, X) int64`` states that they lead to.
         per_target: most continuations of one hypothesis into one state.

@@ -96,7 +96,7 @@ def _advance(
     """One step of all groups, in turn.
 
     Returns:
-        The groups' beams of the images that go on, and the row ``(A' * K,)`` of each parent.
+        The groups' beams of the images that continue, and the row ``(A' * K,)`` of each parent.
     """
     num_images, width = groups[0].scores.shape
     # At the first step all groups read the one row of their image.

@@ -42,8 +42,8 @@ class GenerateSearch(AbstractSearch):
     """Beam search, greedy search or sampling of transformers, with its rules.
 
     ``exact=False`` ends a beam early as transformers does by default; ``exact=True`` is its
-    ``early_stopping="never"``. Random draws depend on the seed and on the batch: the seed is set
-    anew for each batch, and its images share the random numbers.
+    ``early_stopping="never"``. Random draws depend on the seed and on the batch: each batch sets
+    its own seed, and its images share the random numbers.
 
     Attributes:
         sample: draw tokens at random.

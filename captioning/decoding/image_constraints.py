@@ -68,7 +68,7 @@ def constraints_from_file(
     Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
 
     Args:
-        samples: of the data set; entries of other images are not used.
+        samples: samples of the data set; entries of other images are not used.
         path: the file.
         required: see `ImageConstraints`.
 
@@ -153,7 +153,7 @@ def constraints_from_regions(
     """Constraints from the labelled regions of each image.
 
     Args:
-        samples: of the data set, with their regions.
+        samples: samples of the data set, with their regions.
         required: see `ImageConstraints`.
         **settings: see `captioning.decoding.detections.detection_constraints`.
 

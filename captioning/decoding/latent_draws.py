@@ -105,7 +105,7 @@ def check_latents(name: str, model: type[AbstractStepper]) -> None:
     """Refuse a model that has no latents to draw.
 
     Args:
-        name: of the search, for the error.
+        name: name of the search, for the error.
         model: its class.
 
     Raises:
@@ -132,8 +132,8 @@ def draws_of(
     """States with drawn latents, and of how many draws an image each is.
 
     Args:
-        name: of the search, for errors.
-        settings: of ``num_captions`` draws, with temperature and seed.
+        name: name of the search, for errors.
+        settings: settings of ``num_captions`` draws, with temperature and seed.
         at_once: draws of an image in one state, at most.
 
     Raises:
@@ -203,15 +203,15 @@ def _by_image(result: SearchResult, chosen: Tensor, num_images: int) -> SearchRe
 class PublishedLatentSearch(AbstractSearch):
     """A beam for each draw of the latents that always makes all its steps.
 
-    As in visinf/cos-cvae: a hypothesis goes on after its end token, and what follows counts in its
-    score. Captions are cut at their first end afterwards. No token is forbidden, not even the
-    unknown word. All hypotheses of the beam are captions: ``num_captions`` draws give
+    As in visinf/cos-cvae: a hypothesis continues after its end token, and the tokens after it count
+    in its score. Captions are cut at their first end afterwards. No token is forbidden, not even
+    the unknown word. All hypotheses of the beam are captions: ``num_captions`` draws give
     ``num_captions * beam_size`` captions an image, draw by draw, the best of a draw first. The
-    noise of a draw is shared by its hypotheses; the authors draw it for each anew.
+    hypotheses of a draw share its noise; the authors draw noise for each hypothesis.
 
     Attributes:
-        max_words: of a caption, after which it is cut; the authors' 18 leave two tokens of 20 for
-            begin and end. ``max_length`` is the number of steps.
+        max_words: maximum words of a caption, after which it is cut; the authors' 18 leave two
+            tokens of 20 for begin and end. ``max_length`` is the number of steps.
         at_once: draws of an image that are searched together, at least 1.
 
     Raises:

@@ -10,9 +10,9 @@ The machine is deterministic: a hypothesis is in one state. Most tokens lead fro
 default, where no part of any phrase has been read; only the few other moves are listed.
 
 With a sub-word tokenizer a phrase counts only as complete words. The token after the phrase decides
-whether its last word ends there; until then its constraint is pending. If the next token goes on
-with the word, the constraint falls back to unmet; if it begins another word, the constraint is met
-for good. So states have two defaults, one for each kind of token; word tokenizers have just one.
+whether its last word ends there; until then its constraint is pending. If the next token continues
+the word, the constraint falls back to unmet; if it begins another word, the constraint is met for
+good. So states have two defaults, one for each kind of token; word tokenizers have just one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Machine:
     Attributes:
         moves: for each state the next one by token, by rising token, where it is not the default.
         defaults: for each state the next one after any other token.
-        continued: for each state the next one after any other token that goes on with a word.
-        continues: tokens that go on with the word before them; none with a word tokenizer.
+        continued: for each state the next one after any other token that continues a word.
+        continues: tokens that continue the word before them; none with a word tokenizer.
         met: for each state the number of constraints met or pending; without pending ones it never
             falls along a path.
         num_constraints: n.
@@ -92,7 +92,7 @@ def build_machine(
         constraints: n of them, each a set of alternative phrases of token ids. A constraint
             without alternatives cannot be met.
         required: how many must be met; capped at n (nocaps asks for 2).
-        continues: tokens of a sub-word tokenizer that go on with the word before them. A phrase is
+        continues: tokens of a sub-word tokenizer that continue the word before them. A phrase is
             then met only if no such token follows; a phrase that begins with such a token is met
             only at a caption's beginning.
 
@@ -175,7 +175,7 @@ class _Phrases:
     """The phrases of constraints; lists are indexed by the bits of the constraints met.
 
     Attributes:
-        continues: tokens that go on with a word.
+        continues: tokens that continue a word.
         alphabet: tokens of the phrases not yet met, rising.
         begun: their proper beginnings.
         endings: for each token the phrases that it ends, with the bit of their constraint.
@@ -231,9 +231,9 @@ class MachineTable:
     Attributes:
         tokens: ``(I, S, X) int64`` of the moves, `NO_TOKEN` where there are fewer.
         targets: ``(I, S, X) int64`` states that they lead to.
-        defaults: ``(I, S) int64`` states that all other tokens lead to.
-        continued: ``(I, S) int64`` states after all other tokens that go on with a word.
-        continues: ``(C,) int64`` tokens that go on with a word.
+        defaults: ``(I, S) int64`` states after all other tokens.
+        continued: ``(I, S) int64`` states after all other tokens that continue a word.
+        continues: ``(C,) int64`` tokens that continue a word.
         met: ``(I, S) int64``.
         required: ``(I,) int64``.
     """

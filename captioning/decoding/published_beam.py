@@ -94,7 +94,7 @@ class Results:
         return SearchResult(tokens=tokens, scores=self.scores, lengths=lengths)
 
     def constrained(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
-        """What is met is counted anew, by machines ``table`` that miss no phrase."""
+        """The constraints met are counted again, by machines ``table`` that miss no phrase."""
         plain = self.plain()
         images = torch.arange(len(plain.scores), device=plain.scores.device)[:, None]
         met = table.met[images, table.run(plain.tokens)].masked_fill(plain.lengths == 0, 0)
@@ -127,7 +127,8 @@ def restarting(machine: Machine) -> Machine:
     ``big car`` also allow ``red car``, as there each word of a phrase has forms of its own.
 
     Raises:
-        ValueError: tokens that go on with words, which that code does not know.
+        ValueError: the tokenizer has tokens that continue words, which the published code does not
+            know.
     """
     if machine.continues:
         raise ValueError("machines of updown-baseline need a tokenizer of words: got sub-words")
@@ -355,7 +356,8 @@ def _advance(
     """One step; images that are done go to the results.
 
     Returns:
-        The beams of the images that go on, and ``(A' * R',)`` the row of each hypothesis' parent.
+        The beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
+        parent.
     """
     num_rows = beams.scores.shape[1]
     beams, parents = _continued(beams, rules, log_probs, length)
@@ -420,7 +422,7 @@ def _ranked(beams: _Beams, rules: _HeldRules, log_probs: Tensor, length: int) ->
     log_probs = rules.rules.with_one_end(rules.rules.adjusted(log_probs, history))
     held = (beams.lengths > 0).flatten()
     if rules.hold and length > 1:
-        # An ended caption goes on with nothing but further ends, which cost nothing.
+        # An ended caption continues only with further ends, which cost nothing.
         log_probs = log_probs.masked_fill(held[:, None], DEAD)
         log_probs[:, rules.eos_id].masked_fill_(held, 0.0)
     return continuations(

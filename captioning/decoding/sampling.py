@@ -182,15 +182,15 @@ class _Samples:
         return self.pool.tokens[self.images, :width, : length - 1].flatten(0, 1)
 
     def extend(self, log_probs: Tensor, chances: Tensor, length: int) -> Tensor:
-        """Draw the ``length``-th token of every sample that goes on.
+        """Draw the ``length``-th token of every sample that continues.
 
         Args:
             log_probs: ``(A, V)`` at the first step, ``(A * M, V)`` afterwards, in nats.
             chances: ``(A, M)`` in [0, 1).
-            length: of the samples once they are longer.
+            length: length of the samples once they are longer.
 
         Returns:
-            ``(A' * M,)`` rows of the samples of the images that go on.
+            ``(A' * M,)`` rows of the samples of the images that continue.
         """
         pool, rules, images, unfinished = self.pool, self.rules, self.images, self.unfinished
         width = 1 if length == 1 else unfinished.shape[1]

@@ -81,10 +81,11 @@ class SearchSettings:
         end_ids: the same as token ids.
         no_repeat_ngram_size: n, at least 0; no n tokens in a row occur twice in a caption; 0: no
             rule.
-        repetition_penalty: of tokens that the prompt or the caption already holds, above 0; 1 is
-            none. What the model predicts of them is divided by it where positive and multiplied
-            where negative (Keskar et al., 2019, as in transformers). Beam searches do so with
-            log-probabilities, greedy search and random draws with the model's logits.
+        repetition_penalty: repetition penalty of tokens that the prompt or the caption already
+            holds, above 0; 1 is none. What the model predicts of them is divided by it where
+            positive and multiplied where negative (Keskar et al., 2019, as in transformers). Beam
+            searches do so with log-probabilities, greedy search and random draws with the model's
+            logits.
         count_prompt: whether the two lengths count the begin token and the model's prompt, too, as
             those of transformers.
         special_tokens: whether padding, begin token and unknown word may be produced, as in
@@ -100,8 +101,8 @@ class SearchSettings:
         exact: False drops an image as soon as no unfinished hypothesis is better at its present
             length than the worst that would be returned (the rule of transformers): much earlier
             with a length penalty, but a better caption is missed now and then.
-        temperature: of random draws, at least 0 and finite.
-        seed: of random draws, at least 0.
+        temperature: temperature of random draws, at least 0 and finite.
+        seed: seed of random draws, at least 0.
 
     Raises:
         ValueError: a number out of its range; names the setting.

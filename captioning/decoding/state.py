@@ -140,8 +140,8 @@ class ConstrainedResult:
 
     Attributes:
         tokens: ``(I, M, T) int64`` as in `captioning.decoding.state.SearchResult`.
-        scores: ``(I, M) float32``, likewise.
-        lengths: ``(I, M) int64``, likewise.
+        scores: ``(I, M) float32``, as in that result.
+        lengths: ``(I, M) int64``, as in that result.
         met: ``(I, M) int64`` how many constraints each hypothesis meets; 0 where there is none.
         fulfilled: ``(I, M) bool`` whether each is finished and meets as many constraints as
             required. If it is False for the first, the search found no such hypothesis.

@@ -1,6 +1,6 @@
 """Between words and tokens of a search: its settings to ids, its results to captions.
 
-Results of searches and decoders of one's own are checked before they are used.
+Results of your own searches and decoders are checked before they are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_result(result: Any, *, num_images: int, by: object) -> None:
     """Refuse what is no result of a search. Shapes alone are looked at.
 
     Args:
-        result: of the search.
+        result: the search's result.
         num_images: I, that were searched for.
         by: the search.
 

@@ -70,7 +70,7 @@ class Judgements:
     """What people said of captions.
 
     Attributes:
-        name: of the set.
+        name: the set's name.
         captions: in the order of the file.
         tau: the form of Kendall's tau that papers report on this set.
         left_out: captions that papers leave out, as the references hold them.
@@ -383,8 +383,8 @@ def assess_metrics(
         metrics: whose tokenizer is taken.
         scores: standard scores.
         extra_metrics: further metrics by name.
-        resamples: of the photos, for the 95% intervals; 0 for none.
-        seed: of the resamples.
+        resamples: resamples of the photos, for the 95% intervals; 0 for none.
+        seed: seed of the resamples.
         out: a JSON file for the result.
 
     Returns:

@@ -76,7 +76,7 @@ class RandomControls(AbstractSettings):
         shortest, longest: numbers of words, all alike likely.
         regions: ``"caption"``: the regions of one of the image's captions; ``"any"``: as many
             regions as one caption has, drawn from the regions of all the image's captions.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         ValueError: settings out of their ranges.
@@ -230,10 +230,10 @@ def evaluate_control(
         parser: finds nouns.
         word_vectors: compare them.
         well_formedness, gruen: score the text; None: neither.
-        metrics: of each caption against the one whose control was requested; None: none.
+        metrics: metrics of each caption against the one whose control was requested; None: none.
         run: its folder.
         device: where it captions.
-        precision: of the captioner.
+        precision: the captioner's precision.
         split: of the data set.
         standard_by_batches: see `standard_scores`.
         max_images: number of images, from the first; None: all.
@@ -441,7 +441,7 @@ def compare_swapped(
 
     Args:
         samples: all captions.
-        scores: of the matched controls.
+        scores: scores of the matched controls.
         other_scores: of the captions for swapped controls, against the nouns of the first request;
             only the captions in it are compared.
         captions, other_captions: captions by sample id.

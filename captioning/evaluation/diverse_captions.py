@@ -66,12 +66,12 @@ def evaluate_draws(
         data: another data set than the run's.
         search: gives several captions.
         rerank: puts them in another order; None: the search's.
-        metrics: of the best captions.
+        metrics: metrics of the best captions.
         run: its folder.
         device: where it captions.
-        precision: of the captioner.
+        precision: the captioner's precision.
         split: of the data set.
-        numbers: of captions of each image, each made and scored by itself.
+        numbers: numbers of captions of each image, each made and scored by itself.
         first_images: of the split; None: all.
         oracle: metrics of the best captions by each metric.
         num_best: captions whose diversity is measured.

@@ -58,7 +58,7 @@ def image_distance(
         inception: Inception-v3 embeds them.
         inception_weights: its file; None: it is downloaded.
         batch_size: images at once.
-        device: of the network.
+        device: the network's device.
         out: a JSON file for the result.
 
     Returns:
@@ -95,7 +95,7 @@ def list_images(folder: Path) -> list[Path]:
     Raises:
         ValueError: there are none.
     """
-    kinds = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # one that cannot be opened is told when it is read
+    kinds = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # reading raises for one that cannot be opened
     files = (file for file in folder.rglob("*") if not file.name.startswith("."))
     images = sorted(file for file in files if file.suffix.lower() in kinds)
     if not images:

@@ -48,7 +48,7 @@ class RunCaptioner:
     Args:
         run: its folder; the best checkpoint is used, or the last one.
         search: finds captions; it decides how many a photo gets.
-        precision: of its networks; ``"auto"``: half precision on a GPU. None: single.
+        precision: precision of its networks; ``"auto"``: half precision on a GPU. None: single.
         batch_size: photos at once.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -145,7 +145,7 @@ class ImageTextCaptioner:
         name: hub name or folder.
         search: finds captions; it decides how many a photo gets.
         prompt, template: see `captioning.text.prompts.prompt_format`.
-        options: of the processor's call.
+        options: options of the processor's call.
         precision: ``"auto"``: half precision on a GPU.
         batch_size: photos at once.
         device: ``"auto"`` takes a GPU if there is one.
@@ -260,7 +260,7 @@ class PhotoCaptioner:
         pretrained: hub name or folder of the model.
         search: finds its captions; `captioning.decoding.generate.GenerateSearch` is its own.
         prompt, template: see `captioning.text.prompts.prompt_format`.
-        options: of the processor's call.
+        options: options of the processor's call.
         batch_size: photos at once.
         device: ``"auto"`` takes an accelerator if there is one.
         weights: type of the weights; half precision is for accelerators.
@@ -306,7 +306,7 @@ class PhotoCaptioner:
 
         Args:
             photos: RGB, of any size.
-            keys: of the photos, for random draws and as ``image_id``; None: their numbers.
+            keys: keys of the photos, for random draws and as ``image_id``; None: their numbers.
             beginning: whole sentences that all captions continue; the result lacks them.
 
         Raises:

@@ -147,7 +147,7 @@ def entity_changes(model: Model, data: Data | None, chosen: Mapping[str, Any]) -
     """What is published for a data set, or chosen, and is not as in a run's training.
 
     Args:
-        model: of the run.
+        model: the run's model.
         data: the data set that is captioned; its ``entities`` count if the run's
             ``model.entities_of_data`` says so. None: the run's own, which changes nothing.
         chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which count
@@ -229,7 +229,7 @@ def predict_run(
     """Captions by a finished or stopped run for any data set.
 
     Args:
-        folder: of the run; its best checkpoint is used, or the last one.
+        folder: the run's folder; its best checkpoint is used, or the last one.
         data: another data set, or its config, all of which is read; None for the run's own.
         split: key of the roster in the data config.
         search: another search's config; None for the run's own.
@@ -400,7 +400,7 @@ def _choice(
 ) -> Callable[[list[list[Prediction]]], list[list[Prediction]]]:
     """What puts captions in another order, by the training photos of a run.
 
-    It is made before the captions, so that what it lacks is told before hours of search.
+    It is built before the captions, so that missing parts raise before hours of search.
 
     Raises:
         ValueError: no cached features, or too few training photos.

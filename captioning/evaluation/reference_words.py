@@ -20,11 +20,11 @@ def classes_of_references(
 ) -> ImageConstraints:
     """Constraints from the classes that an image's own reference captions name.
 
-    A captioner that is told them names them almost always: such scores are an upper bound, and no
-    measure of what it sees.
+    A captioner that receives these words names almost all of them: such scores are an upper bound,
+    not a measure of what it recognises.
 
     Args:
-        samples: of the data set, with their captions.
+        samples: samples of the data set, with their captions.
         classes: word forms by class.
         required: see `ImageConstraints`.
         max_constraints: most constraints of an image, the first ones of ``classes``.

@@ -36,8 +36,9 @@ def words_of_named_regions(
     word's plural meets the constraint, too.
 
     Args:
-        samples: of the data set, with their regions and, where labels are kinds, phrases.
-        files: of ``captioning find-objects``, whose boxes count in the place of the samples' own.
+        samples: samples of the data set, with their regions and, where labels are kinds, phrases.
+        files: files of ``captioning find-objects``, whose boxes count in the place of the samples'
+            own.
         forms: plural and synonyms of words, where the plural by rule is wrong or not enough.
         **settings: see `captioning.decoding.image_constraints.constraints_from_regions`.
 

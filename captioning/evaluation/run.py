@@ -129,7 +129,7 @@ def _joined(
     """Captions by the roster's image ids: all entries by id, by COCO's numbers, or by name.
 
     Args:
-        entries: of the results file.
+        entries: entries of the results file.
         roster: has the images.
         coco_names: see `_coco_names`.
         leave_out: leave out entries of images without references, and print their number.

@@ -29,7 +29,8 @@ class EvaluateSettings(AbstractSettings):
 
     Attributes:
         predictions, run, captioner: what is scored; one of them is given.
-        seed: of searches that draw, and of resamples; None: 0, or for its own search the run's.
+        seed: seed of searches that draw, and of resamples; None: 0, or for its own search the
+            run's.
         steps: what boxes and controls a captioner gets; a run has its own.
     """
 

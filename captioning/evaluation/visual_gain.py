@@ -37,7 +37,7 @@ class VisualGainScorer:
 
     Args:
         captioner: gives log-probabilities of captions.
-        identity: of its weights and settings.
+        identity: identity of its weights and settings.
         batch_size: captions at once.
 
     Raises:

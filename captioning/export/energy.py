@@ -20,7 +20,7 @@ class CardFacts:
     """What a card cannot read from the run.
 
     Attributes:
-        terms: of the data, as their owners state them.
+        terms: terms of the data, as their owners state them.
         watts: that the machines drew while they trained; None: assumed from devices or threads.
         grid: grams of CO2 equivalent a kWh where it was trained.
     """

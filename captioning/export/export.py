@@ -400,9 +400,9 @@ def write_card(
     """The text of ``README.md``.
 
     Args:
-        folder: of the export.
+        folder: the export's folder.
         run: the folder of the run.
-        settings: of the run.
+        settings: the run's settings.
         num_weights: numbers in the model's weights.
         of_transformers: whether the export is a model of transformers, too.
         extra: further sections, as lines.

@@ -1,4 +1,4 @@
-"""A captioner as ONNX, for serving on processors without torch."""
+"""A captioner as ONNX, for serving on CPUs without torch."""
 
 from __future__ import annotations
 
@@ -229,9 +229,9 @@ def _settings(
     """All that `OnnxCaptioner` needs beside the networks.
 
     Args:
-        tokenizer: of the model.
-        networks: of the model.
-        search: of `_served_search`.
+        tokenizer: the model's tokenizer.
+        networks: the model's networks.
+        search: search of `_served_search`.
     """
     marks = {tokenizer.bos_id, tokenizer.pad_id} - {tokenizer.eos_id}
     unsaid = set() if search.special_tokens else marks | {tokenizer.unk_id} - {tokenizer.eos_id}
@@ -278,7 +278,7 @@ def largest_difference(
             log_probs, state = served.step(tokens, memory, state)
             read = torch.from_numpy(tokens if networks.form.reads == "prefix" else tokens[:, -1])
             expected, *own_state = _as_tuple(networks.form.step(read, *own, *own_state))
-            likely = expected.numpy() > -20  # words that no search would come to are left out
+            likely = expected.numpy() > -20  # words that no search would reach are left out
             largest = max(largest, float(np.abs(log_probs - expected.numpy())[likely].max()))
             tokens = np.append(tokens, [[int(log_probs.argmax())]], axis=1)
     return largest

@@ -50,8 +50,9 @@ class OnnxCaptioner:
 
         Args:
             tokens: ``(K, T) int64``, all tokens of each hypothesis.
-            memory: of the photo, from `start`.
-            state: of each hypothesis, with K rows; empty for a decoder that reads all tokens anew.
+            memory: memory of the photo, from `start`.
+            state: state of each hypothesis, with K rows; empty for a decoder that reads all tokens
+                at each step.
         """
         read = tokens if self.settings["reads"] == "prefix" else tokens[:, -1]
         repeated = [np.repeat(part, len(tokens), axis=0) for part in memory]
@@ -71,7 +72,7 @@ class OnnxCaptioner:
             log_probs, state = self.step(tokens, memory, state)
             log_probs[:, self._banned(length)] = -np.inf
             total = (scores[:, None] + log_probs).ravel()
-            # Among twice as many are as many as are wanted that go on.
+            # The best 2 * beam always include as many unfinished hypotheses as are wanted.
             best = np.argsort(-total, kind="stable")[: 2 * beam]
             rows, words = np.divmod(best, log_probs.shape[1])
             ended = words == settings["eos"]

@@ -28,7 +28,7 @@ class Upload:
 
     Attributes:
         folder: with all files.
-        kind: of the repository.
+        kind: the repository's kind.
         sizes: in bytes, by name of the file.
     """
 

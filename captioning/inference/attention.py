@@ -1,4 +1,4 @@
-"""Where a captioner looks as it says each word."""
+"""The attention of a captioner to parts of the photo at each word."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class AttendedWord:
 
     Attributes:
         text: the word.
-        probability: that the model gives it after the words before it, in (0, 1].
-        weights: of the parts of the photo, see `AbstractCaptioner.attend_step`; they sum to 1.
-            None of them where the model does not attend to parts.
+        probability: the model's probability of the word given the words before it, in (0, 1].
+        weights: attention to the parts of the photo, see `AbstractCaptioner.attend_step`; they sum
+            to 1. Empty where the model does not attend to parts.
     """
 
     text: str
@@ -39,9 +39,9 @@ def attended_words(
     The model reads the captions again, so it does not matter which search found them.
 
     Args:
-        model: in evaluation mode.
+        model: the model, in evaluation mode.
         batch: the photo alone, on the model's device.
-        captions: as the model's search gives them.
+        captions: the captions that the model's search returned.
     """
     words = model.tokenizer
     ids = [_without_ends(words.encode(caption), words) for caption in captions]

@@ -37,7 +37,7 @@ class Features(AbstractSettings):
 
     @property
     def own_backbone(self) -> DictConfig:
-        """The backbone, for what cannot do without.
+        """The backbone; raises where there is none.
 
         Raises:
             ValueError: the group has none.
@@ -77,7 +77,7 @@ class Model(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractCaptionerSettings(AbstractSettings):
-    """What a captioner is built from; mappings with ``_target_`` are parts."""
+    """The parts of a captioner; mappings with ``_target_`` are parts."""
 
     model: Model
     search: DictConfig
@@ -97,7 +97,8 @@ class Pictures:
     Attributes:
         reader: gives a batch its pictures.
         feature_size: D of the features or of the backbone; 0 where there is neither.
-        backbone: for end-to-end training; None: features are cached, or the model has its own.
+        backbone: the backbone for end-to-end training; None: features are cached, or the model has
+            its own.
     """
 
     reader: AbstractBatchReader
@@ -123,8 +124,8 @@ def build_model(
     """The captioner, with its parts bound.
 
     Args:
-        settings: of the run.
-        tokenizer: of its captions.
+        settings: the run's settings.
+        tokenizer: the tokenizer of its captions.
         pictures: see there.
         training: optimizer, schedule and horizon, the updates of its training; None: it is not
             trained.

@@ -45,10 +45,10 @@ SCALES = ".scales"
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What an exported folder holds.
+    """The content of an exported folder.
 
     Attributes:
-        folder: where it lies.
+        folder: the exported folder.
         config: settings that build the model.
         captioner: class and tokenizer, as in checkpoints.
         weights: tensors by name; None where a model of transformers holds them.
@@ -66,7 +66,7 @@ def is_bundle(folder: Path) -> bool:
 
 
 def transformers_folder(folder: Path) -> Path | None:
-    """Where an export's model of transformers lies; None: it has none."""
+    """The path of an export's transformers model; None: it has none."""
     if (folder / "config.json").is_file():
         return folder
     return folder / TRANSFORMERS if (folder / TRANSFORMERS).is_dir() else None

@@ -54,13 +54,14 @@ def chosen_search(
     """A captioner's search with other settings, or another search with its settings.
 
     Args:
-        own: of the captioner.
+        own: the captioner's own settings.
         diverse: draw captions at random, from the most probable words that hold .9 of the
             probability.
         constrained: the one that finds captions with given words.
         min_words: fewest words of a caption; tokens of a captioner whose tokens are parts of words.
         max_words: most of them.
-        **settings: of `SearchSettings`. A beam of less than ``num_captions`` is widened to it.
+        **settings: fields of `SearchSettings`. A beam smaller than ``num_captions`` is widened to
+            it.
 
     Raises:
         TypeError: no such setting.
@@ -133,7 +134,7 @@ def words_machine(
 
     Args:
         wanted: each a word or phrase, or several of which one is enough.
-        tokenizer: of the captioner.
+        tokenizer: the captioner's tokenizer.
 
     Raises:
         ValueError: a word that the captioner does not know, or too many of them.
@@ -160,13 +161,13 @@ def words_machine(
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionedPhoto:
-    """What a captioner says of a photo.
+    """A photo's captions with their details.
 
     Attributes:
         photo: the file, or the number of a picture in memory, as text.
         captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
-        problem: what is wrong with a broken photo; else empty.
-        boxes: that were looked at, beside the whole photo.
+        problem: the error of a broken photo; else empty.
+        boxes: the boxes that the captioner read beside the whole photo.
     """
 
     photo: str
@@ -224,7 +225,8 @@ class Captioner:
                 the shipped captioner.
             device: ``"auto"`` takes a GPU if there is one.
             plugins: packages of your own that its settings name.
-            prompt: what a model of transformers is asked; None: nothing, or for one sentence.
+            prompt: the prompt of a transformers model; None: no prompt, or one that asks for a
+                sentence.
             template: options of its chat template, such as ``{"enable_thinking": False}``.
             precision: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision
                 on a GPU. None: single; for a model of transformers, ``"auto"``.
@@ -271,7 +273,8 @@ class Captioner:
         Args:
             photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
             batch_size: photos at a time; None: 16, on a GPU 64, of models of transformers 16.
-            boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
+            boxes: boxes of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on
+                regions.
             must_include: words or phrases that each caption must hold; of several in a tuple one.
                 `Prediction.satisfied` says whether it does.
             skips_broken: a broken photo comes with its `CaptionedPhoto.problem`, not as an error.
@@ -302,12 +305,12 @@ class Captioner:
     def attention(
         self, photo: Photo, captions: Sequence[str], *, boxes: Sequence[Box] | None = None
     ) -> list[list[AttendedWord]]:
-        """Where it looks in a photo as it says each word of captions.
+        """The attention to parts of a photo at each word of captions.
 
         Args:
             photo: the file, or a picture of Pillow.
-            captions: as `caption` gives them.
-            boxes: of the photo, for captioners on regions.
+            captions: the captions that `caption` returned.
+            boxes: boxes of the photo, for captioners on regions.
 
         Returns:
             The words of each caption, with weights of `grid_size` cells, row by row from the top

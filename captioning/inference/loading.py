@@ -1,4 +1,4 @@
-"""What a captioner consists of, from any place that holds one, which is known by its contents."""
+"""Load the parts of a captioner from a folder or file, whose kind its contents show."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shipped_captioner(*, instead: str) -> Path:
     """Its folder, intact.
 
     Args:
-        instead: what to do where this version ships none.
+        instead: the remedy where this version ships none.
 
     Raises:
         FileNotFoundError: this version ships none.
@@ -76,11 +76,11 @@ class LiveFeatures(AbstractBatchReader):
     """Sends the photos of each batch through a backbone; nothing is kept.
 
     Args:
-        backbone: of the run's features.
+        backbone: the backbone of the run's features.
         kind: ``"grid"``, or ``"regions"``: the photo, then the samples' boxes.
         max_boxes: the first so many boxes of a photo are used.
-        precision: of the cache, see `ensure_features`, or another one of `DTYPES`.
-        device: where the backbone works.
+        precision: the precision of the cache, see `ensure_features`, or another one of `DTYPES`.
+        device: the backbone's device.
     """
 
     def __init__(
@@ -162,12 +162,14 @@ class LoadedCaptioner:
     """A trained model with all that turns photos into its input.
 
     Attributes:
-        model: in evaluation mode.
-        config: of its run.
-        readers: of photos, by name.
-        device: where the model works.
-        backbone: of the features that its run had cached; None where the model reads pixels.
-        dtype: what networks with weights in single precision compute in, where it is exact enough.
+        model: the model, in evaluation mode.
+        config: its run's config.
+        readers: readers of photos, by name.
+        device: the model's device.
+        backbone: the backbone of the features that its run had cached; None where the model reads
+            pixels.
+        dtype: the computing precision of networks with single-precision weights, where it is exact
+            enough.
     """
 
     model: AbstractCaptioner[Any]
@@ -324,14 +326,14 @@ def _ready(model: AbstractCaptioner[Any], inputs: _Inputs, device: torch.device)
 
 
 def has_own_type(chosen: Model) -> bool:
-    """Whether the settings say what type the model's weights have."""
+    """Whether the settings name the type of the model's weights."""
     return chosen.module.get("weights") in DTYPES
 
 
 def brought_to(
     wanted: torch.dtype | None, model: AbstractCaptioner[Any], chosen: Model
 ) -> torch.dtype:
-    """What a captioner is to compute in for a wanted precision; None: as it is.
+    """The data type in which a captioner computes for a wanted precision; None: as it is.
 
     Weights that have a type of their own are converted, as autocast would mix it with others.
     """

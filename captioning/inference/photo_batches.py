@@ -26,7 +26,7 @@ class PhotoBatch:
     Attributes:
         samples: one a photo, broken ones too.
         batch: the model's input of those that can be read; None where there are none.
-        problems: what is wrong with the others, by image id.
+        problems: the errors of the other photos, by image id.
     """
 
     samples: Sequence[Sample]
@@ -44,7 +44,7 @@ def photo_samples(
 
     Args:
         photos: files, or pictures in memory; repeats are allowed.
-        boxes: of each photo; None: none.
+        boxes: boxes of each photo; None: no boxes.
         folder: an empty one, in which pictures in memory are kept for the time being.
 
     Raises:
@@ -79,7 +79,7 @@ def _free_id(
 
 
 def photo_name(photo: Photo, number: int) -> str:
-    """What a photo is called: its file, or the number of a picture in memory."""
+    """The name of a photo: its file, or the number of a picture in memory."""
     return str(Path(photo)) if isinstance(photo, str | Path) else str(number)
 
 
@@ -100,7 +100,7 @@ def read_batches(
     """All samples of a data set in order, in batches; none has a photo twice.
 
     Args:
-        dataset: of `photo_samples`.
+        dataset: a dataset of `photo_samples`.
         size: most photos of a batch.
         ahead: threads that read, each a batch; 0: batches are read when they are needed.
         skips: whether broken photos are left out.

@@ -27,7 +27,7 @@ class BleuReferences:
     """References of one image.
 
     Attributes:
-        counts: for every n-gram the most often that it stands in one reference.
+        counts: for every n-gram its maximum count in one reference.
         lengths: number of words of each reference.
     """
 
@@ -57,7 +57,7 @@ def score_bleu(
 
     Args:
         candidates: one caption an image.
-        references: of the same images in the same order.
+        references: references of the same images in the same order.
 
     Returns:
         Four corpus scores, and four lists of one score an image, all in [0, 1].

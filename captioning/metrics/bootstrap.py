@@ -26,7 +26,7 @@ class Bootstrap:
     Attributes:
         resamples: number of resampled sets of images.
         confidence: coverage of the central (percentile) interval, in (0, 1).
-        seed: of the draws; equal seeds and numbers of images draw the same images.
+        seed: seed of the draws; equal seeds and numbers of images draw the same images.
 
     Raises:
         ValueError: a number out of range.
@@ -53,7 +53,7 @@ class Pooled:
     """Scores that are made of sums over images.
 
     Attributes:
-        names: of N scores.
+        names: names of N scores.
         statistics: ``(I, S)`` summands of each image.
         pool: sums of R sets of I images, ``(R, S)``, to their scores, ``(R, N)``.
     """

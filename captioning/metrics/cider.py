@@ -87,7 +87,7 @@ class NgramTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NgramCounts:
-    """Occurrences: n-gram ``gram (E,)`` stands ``count (E,)`` times in ``caption (E,)``.
+    """Occurrences: n-gram ``gram (E,)`` occurs ``count (E,)`` times in ``caption (E,)``.
 
     Entries are ordered by caption, then n-gram; ``num_words (B,)`` are the captions' lengths.
     """
@@ -262,7 +262,7 @@ class CiderReferences:
         keys: ``(K,)`` ascending: image × G + n-gram, for all n-grams of each image's references.
         starts: ``(K + 1,)`` where the entries of each key start.
         column, count, weight: ``(E,)`` which of its image's references an entry is of, how often
-            the n-gram stands there, and its weight.
+            the n-gram occurs there, and its weight.
         num_words: ``(I, R)`` length of each reference.
         num_references: ``(I,)`` up to R.
     """
@@ -300,7 +300,7 @@ class CiderReferences:
         """Take some of a collection's captions as references.
 
         Args:
-            vectors: of the whole collection, weighed by ``statistics``.
+            vectors: vectors of the whole collection, weighed by ``statistics``.
             captions: ``(R,)`` their numbers in the collection, repeats allowed.
             image: ``(R,)`` whose reference each is, ascending from 0 without gaps.
             statistics: those of the vectors.

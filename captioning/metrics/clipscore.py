@@ -169,7 +169,7 @@ class _Parts:
     """Texts as the parts that fit an encoder.
 
     Args:
-        parts: of each text, one or more.
+        parts: parts of each text, one or more.
 
     Attributes:
         texts: all parts in order.

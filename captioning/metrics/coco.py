@@ -232,7 +232,7 @@ def evaluate_captions(
         cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, in place of those
             of the references given; counted on captions tokenized alike.
         bootstrap: how intervals of corpus scores are made, by resampling images; None for none.
-            BLEU and METEOR are pooled anew in each resample. CIDEr's document frequencies stay
+            BLEU and METEOR are pooled again in each resample. CIDEr's document frequencies stay
             those of all references, or the given ones: they are part of the score's definition.
         spice_folder: where SPICE's jars are, see `captioning.metrics.spice`.
         timeout: seconds for each Java process; a generous share per image by default.

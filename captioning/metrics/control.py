@@ -50,9 +50,9 @@ class ControlledCaption:
         caption: raw text; may be empty.
         nouns: names of the entities of interest; None if the signal has none.
         num_words: requested number of words, or None.
-        full_stops_count: ``num_words`` counts whatever stands between blanks, and the caption is
-            counted so, too: a full stop that stands alone is a word. If all captions have it, words
-            of ``D-1`` and ``D-2`` are these too, as they are written, as in the authors' code.
+        full_stops_count: ``num_words`` counts every text between blanks, and the caption is counted
+            the same way: a lone full stop is a word. If all captions have it, words of ``D-1`` and
+            ``D-2`` are these too, as they are written, as in the authors' code.
         level: requested level, 1 (A) to 5 (E); by default that of ``num_words``.
         coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
     """
@@ -74,7 +74,7 @@ class CoverageBand:
     Attributes:
         low, high: coverage in [low, high), the last band in [low, high].
         num_captions: captions in the band.
-        share: of all captions with a coverage, in [0, 1].
+        share: share of all captions with a coverage, in [0, 1].
         means: mean by score; empty where no caption lies in the band.
     """
 
@@ -163,7 +163,7 @@ def coverage_bands(
     """Scores broken down by coverage, as figures 4, 12 and 13 have them.
 
     Args:
-        coverages: of each caption's signal, in [0, 1].
+        coverages: coverages of each caption's signal, in [0, 1].
         columns: score of each caption by name.
         num_bands: bands of equal width.
 

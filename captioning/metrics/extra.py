@@ -264,8 +264,9 @@ class Nocaps(AbstractMetric):
             domains: by image id: in, near or out.
             metrics: standard scores of each domain and of all images.
             tokenizer: ``"ptb"`` or ``"python"``.
-            frequencies: of CIDEr-D, see `captioning.metrics.novel.score_groups`: of ``"all"``
-                images that are scored, or of each domain (``"group"``), as ViECap's authors do.
+            frequencies: frequencies of CIDEr-D, see `captioning.metrics.novel.score_groups`: of
+                ``"all"`` images that are scored, or of each domain (``"group"``), as ViECap's
+                authors do.
 
         Raises:
             ValueError: another ``frequencies``.

@@ -36,7 +36,7 @@ class ImageDistance:
     Attributes:
         name: ``"FID"`` for Inception-v3 alone, ``"FID(NETWORK)"`` or ``"paired L2(NETWORK)"``.
         value: at least 0; 0 for equal sets.
-        num_images: of the first and of the second set.
+        num_images: number of images of the first and of the second set.
         num_features: feature size D. With no more images than that the covariances lack rank, and
             the Fréchet distance is much too large.
     """

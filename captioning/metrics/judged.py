@@ -98,7 +98,8 @@ class JudgedCaptions(AbstractMetric):
     Args:
         name: ``http://HOST:PORT/v1#NAME``.
         forms: ``"clair"`` needs references, ``"fleur"`` photos and a model with eyes.
-        max_tokens: of an answer; one that is cut is asked for once more with more of them.
+        max_tokens: maximum tokens of an answer; one that is cut is asked for once more with more of
+            them.
         longest_side: of photos as they are sent, in pixels.
         cache_folder: where answers are kept as they come; None: in memory.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see
@@ -336,7 +337,7 @@ def smoothed_score(number: str, tokens: Sequence[TokenChances]) -> float | None:
 
     Args:
         number: as the model wrote it, in [0, 1].
-        tokens: of the answer, with log-probabilities of the likeliest ones in each place.
+        tokens: tokens of the answer, with log-probabilities of the likeliest ones in each place.
 
     Returns:
         In [0, 1]; None where the tokens do not hold the number, or it has no decimals.

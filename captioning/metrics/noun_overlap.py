@@ -54,7 +54,7 @@ def find_nouns(parse: Parse, *, lemmas: bool = False) -> tuple[str, ...]:
     """Nouns of a caption (Penn Treebank tags ``NN...``), lower case, each once, as they come.
 
     Args:
-        parse: of the caption.
+        parse: the caption's parse.
         lemmas: dictionary forms instead of the words as written, so that "dogs" is a "dog".
             Published scores take them as written.
     """

@@ -1,6 +1,6 @@
 """Captions of novel objects: F1 of mentions, COF1, scores by class and by domain.
 
-A caption *mentions* a class if one of the class's word forms stands in it as whole words. An image
+A caption *mentions* a class if it contains one of the class's word forms as whole words. An image
 *shows* a class if one of its reference captions mentions it or, where object labels are the truth,
 if they name it; it is *out-of-domain* if it shows any class, else *in-domain*. *F1* of a class
 compares the images whose caption mentions it with those that show it, over all images given, and is
@@ -314,7 +314,7 @@ def score_groups(
         frequencies: which references CIDEr-D takes document frequencies from: those of ``"all"``
             candidates, or of the ``"group"`` alone, which cannot be compared with another group's
             (the name of a class weighs little where all images show it).
-        options: of `evaluate_captions`.
+        options: options of `evaluate_captions`.
 
     Raises:
         ValueError: another ``frequencies``, a group without images, or an image with no candidate.

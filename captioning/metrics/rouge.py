@@ -33,7 +33,7 @@ def score_rouge(
 
     Args:
         candidates: one caption an image.
-        references: of the same images in the same order.
+        references: references of the same images in the same order.
 
     Returns:
         The mean over images, and one score an image, in [0, 1].

@@ -79,7 +79,7 @@ def score(
             `captioning.metrics.coco`.
         cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, in place of those
             of these references.
-        bootstrap: of the intervals, over photos; None for none.
+        bootstrap: bootstrap of the intervals, over photos; None for none.
 
     Returns:
         The scores. METEOR and SPICE are in ``missing``, with the remedy, where Java or its jars are

@@ -312,7 +312,7 @@ def _private_cache(scratch: str) -> Path:
 
 
 def _java_options(java_version: str, num_captions: int) -> list[str]:
-    # Collecting garbage on all cores costs more processor time and saves none on the clock.
+    # Collecting garbage on all cores costs more CPU time and saves no wall time.
     options = ["-Xmx8G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
     if num_captions <= FEW_CAPTIONS:
         options.append("-XX:TieredStopAtLevel=1")

@@ -215,7 +215,7 @@ def describe(*, split: str, num_scenes: int, seed: int = 0) -> dict[str, Any]:
     Args:
         split: one of ``sample.SPLITS``.
         num_scenes: how many of its first scenes to look at, at least 1.
-        seed: of the data set.
+        seed: seed of the data set.
     """
     if num_scenes < 1:
         raise ValueError(f"num_scenes must be at least 1: got {num_scenes}")
@@ -275,7 +275,7 @@ def contact_sheet(
         split: one of ``sample.SPLITS``.
         num_scenes: number of scenes.
         start: number of the first scene.
-        seed: of the data set.
+        seed: seed of the data set.
         size: side of a picture in pixels.
         columns: pictures in a row.
         boxes: whether to draw the regions' boxes.

@@ -40,7 +40,7 @@ def read_miniworld(
         folder: where MiniWorld is kept.
         split: ``"train"``, ``"val"``, ``"test_in"``, ``"test_near"`` or ``"test_out"``.
         num_scenes: number of pictures, at least 1.
-        seed: of all scenes, at least 0.
+        seed: seed of all scenes, at least 0.
         size: side of the pictures in pixels, 32 to 512.
         workers: processes that draw; 0 draws in this one. The result is the same.
         limit: draw and read only the first so many scenes; a scene depends on its number, not on

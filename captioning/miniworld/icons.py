@@ -185,7 +185,7 @@ def masks(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
 
     Args:
         icon: its name.
-        height: of the outlined picture, in pixels.
+        height: height of the outlined picture, in pixels.
         stroke: width of the outline, in pixels.
         head: whether to look for a head.
 

@@ -40,9 +40,11 @@ class ObjectClass:
         icon: name of its picture (see `icons`), when no action gives another.
         names: singular nouns for it, most usual first.
         height: usual height as a share of the picture's.
-        colours: of its objects; captions never name the colour of a class that has just one.
+        colours: colours of its objects; captions never name the colour of a class that has just
+            one.
         places: where it is usually found, keys of `places.PLACES`.
-        actions: of its objects, keys of `actions.ACTIONS`; empty for objects that always rest.
+        actions: actions of its objects, keys of `actions.ACTIONS`; empty for objects that always
+            rest.
         zone: ``"ground"``, ``"water"`` or ``"sky"``: where an object without action is drawn.
         trim: colour of the enclosed gaps of its picture; None leaves them open.
         turns: whether its picture may be mirrored.

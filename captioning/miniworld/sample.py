@@ -79,7 +79,7 @@ def sample_scene(*, seed: int, split: str, index: int) -> Scene:
     """The scene number ``index`` of a split.
 
     Args:
-        seed: of the whole data set, at least 0.
+        seed: seed of the whole data set, at least 0.
         split: one of `SPLITS`.
         index: from 0.
 

@@ -19,7 +19,7 @@ class SceneObject:
     Attributes:
         node: its number in the scene's graph.
         key: its class.
-        boxes: of each instance, as shares of the picture's sides.
+        boxes: boxes of each instance, as shares of the picture's sides.
         colour: key of ``vocabulary.COLOURS``.
         size: ``"small"``, ``"large"`` or ``""``: against the usual size of its class.
         action: key of ``actions.ACTIONS`` or ``""``.

@@ -74,9 +74,9 @@ def add_low_rank(
 
     Args:
         model: the captioner.
-        rank: of the additions.
+        rank: rank of the additions.
         alpha: their scale, over the rank or its square root.
-        dropout: of their inputs, at least 0 and below 1.
+        dropout: dropout of their inputs, at least 0 and below 1.
         kind: see `captioning.models.adapt`; None: ``lora``.
         modules: last parts of the layers' names, such as ``query``; None for all linear layers of
             the language model but its head.
@@ -272,7 +272,7 @@ def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tenso
     """Low-rank additions under the names of peft's files, and the layers that have them.
 
     Args:
-        networks: parts of a model by what stands before their names there, such as ``""``.
+        networks: parts of a model by the prefix of their names there, such as ``""``.
 
     Returns:
         Tensors, and ``target_modules``: last parts of names where these choose the same layers,

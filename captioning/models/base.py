@@ -149,9 +149,9 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         """Losses of a batch by a formula, for which a model may take parts of it one by one.
 
         Args:
-            batch: of captions.
-            losses: of a part and ``(B',) int64`` which of the batch's captions it has; with one
-                mean (`CaptionLosses.means`) where they have a gradient.
+            batch: batch of captions.
+            losses: losses of a part and ``(B',) int64`` which of the batch's captions it has; with
+                one mean (`CaptionLosses.means`) where they have a gradient.
         """
         return losses(batch, torch.arange(len(batch)))
 

@@ -194,13 +194,13 @@ class Blip(AbstractCaptioner[HypothesisTree]):
 
     Args:
         feature_size: D of the image's states.
-        hidden_size: of the decoder; states of another size are projected to it and normalised.
-        num_layers: of the decoder.
-        num_heads: of its attentions.
-        intermediate_size: of its feed-forward layers.
+        hidden_size: the decoder's size; states of another size are projected to it and normalised.
+        num_layers: the decoder's number of layers.
+        num_heads: number of heads of its attentions.
+        intermediate_size: intermediate size of its feed-forward layers.
         max_positions: longest text in tokens, prompt and end included.
-        dropout: of states and of attention.
-        label_smoothing: of the loss that is back-propagated; .1 in the authors' code.
+        dropout: dropout of states and of attention.
+        label_smoothing: smoothing of the loss that is back-propagated; .1 in the authors' code.
         prompt: words before every caption, such as ``"a picture of"``; they are neither part of
             the caption nor of the loss.
         checkpointing: less memory for more time, see `BlipDecoder`.
@@ -306,7 +306,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         tokenizer, names = Tokenizer.from_str(definition), self.tokenizer
         marks = {"pad": names.pad_id, "unk": names.unk_id, "sep": names.eos_id, "eos": names.eos_id}
         tokens = {f"{n}_token": str(tokenizer.id_to_token(number)) for n, number in marks.items()}
-        # What stands there is replaced by the decoder's begin token.
+        # The decoder's begin token replaces the token there.
         begin = "[CLS]" if tokenizer.token_to_id("[CLS]") is not None else tokens["pad_token"]
         end = tokens["sep_token"]
         tokenizer.post_processor = TemplateProcessing(
@@ -323,7 +323,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         return transformers.BlipProcessor(photos, words)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """The networks of `save_pretrained` by what stands before their names there."""
+        """The networks of `save_pretrained` by the prefix of their names there."""
         networks: dict[str, nn.Module] = {"text_decoder.": self.decoder.text}
         if isinstance(self.backbone, BlipVision):
             networks["vision_model."] = self.backbone.network

@@ -131,7 +131,7 @@ class GraphedBart:
 
         Args:
             tokens: ``(B, T) int64``.
-            exist: ``(B, T) bool`` on the host, False on padding, which stands at the end.
+            exist: ``(B, T) bool`` on the host, False on padding, which is at the end.
             memory: ``(N, S, D)`` the encoder's states.
             memory_exist: ``(N, S) bool``, False on padding.
             index: ``(B,)`` the memory of each caption; None: each has its own, in order.
@@ -263,11 +263,11 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
     its first caption in the batch.
 
     Args:
-        feature_size: of the regions' features.
+        feature_size: size of the regions' features.
         hidden_size, num_layers, num_heads, intermediate_size: of BART's encoder and decoder.
         max_positions: longest input of encoder and decoder, in tokens.
-        dropout: of states, of attention and inside feed-forward layers.
-        label_smoothing: of the loss that is back-propagated; none in the authors' code.
+        dropout: dropout of states, of attention and inside feed-forward layers.
+        label_smoothing: smoothing of the loss that is back-propagated; none in the authors' code.
         prompt: first words of the control.
         controlled: False: captions have no control, and the encoder reads all regions.
         published_area: see `VisualEmbedding`.

@@ -78,9 +78,9 @@ def fill_contexts(
     in turn, from a random one on.
 
     Args:
-        extras: of a batch on the host, where contexts are filled and counted, see
+        extras: extras of a batch on the host, where contexts are filled and counted, see
             `captioning.data.batches.nearest_contexts.EpochContexts.tensors`.
-        keys: of the captions; the choice depends on a caption's own key alone.
+        keys: keys of the captions; the choice depends on a caption's own key alone.
         size: V; the ids of the placeholders are V for the singular and V + 1 for the plural.
     """
     tokens, lengths = extras["context_tokens"], extras["context_lengths"]
@@ -141,8 +141,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         objects: words that name objects, ``"coco"`` or a file, see
             `captioning.text.object_words.build_object_words`.
         attention_lstm_size, language_lstm_size, attention_size: of the decoder.
-        embedding_size: of the decoder's words.
-        posterior_embedding_size: of the posteriors' words.
+        embedding_size: embedding size of the decoder's words.
+        posterior_embedding_size: posterior embedding size of the posteriors' words.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
         context_hidden, object_hidden: of the posteriors' GRUs and of the priors' LSTMs.
@@ -152,7 +152,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         dropout: on embedded features and on the language LSTM's output.
         word_dropout: share of the decoder's input words that are replaced by the unknown word in
             training, so that the decoder uses the latents.
-        pseudo_temperature: of the objects' latents for filled contexts; .6 is the authors'.
+        pseudo_temperature: temperature of the objects' latents for filled contexts; .6 is the
+            authors'.
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
         form: what the authors' code does otherwise than the paper, see `LatentForm`.
@@ -162,7 +163,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
             al., 2016): latents do not collapse below it. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
             caption's words and averaged over captions, as the authors do.
-        seed: of the latents' noise, with each caption's row and the number of updates.
+        seed: seed of the latents' noise, with each caption's row and the number of updates.
         **captioner: see `AbstractCaptioner`.
     """
 
@@ -367,8 +368,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
         Args:
             batch: images and captions.
-            number: of the draw, at least 0.
-            memory: of the images.
+            number: number of the draw, at least 0.
+            memory: memory of the images.
         """
         tokens, exist = batch.caption_tokens()
         host_tokens, host_exist = batch.host.caption_tokens()

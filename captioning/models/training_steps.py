@@ -46,7 +46,7 @@ def shared_means(losses: CaptionLosses, number: int) -> SharedMeans:
     """The means of a loss, to be weighed by their denominators.
 
     Args:
-        losses: of this process's captions.
+        losses: losses of this process's captions.
         number: of these captions.
     """
     means = losses.means or (Mean(value=losses.total, number=number),)
@@ -73,7 +73,7 @@ def shared_loss(losses: CaptionLosses, number: int) -> tuple[Tensor, Tensor]:
     for which the program does not wait where there is a GPU.
 
     Args:
-        losses: of this process's captions.
+        losses: losses of this process's captions.
         number: of these captions.
 
     Returns:
@@ -132,8 +132,8 @@ class UpdateWindow:
         """Scale the gradient so far, and weigh the losses of the next batch.
 
         Args:
-            losses: of the batch, before its backward pass.
-            number: of its captions.
+            losses: losses of the batch, before its backward pass.
+            number: number of its captions.
             trainer: accumulates ``accumulate_grad_batches`` of at least 2.
             batch_idx: number of the batch in its epoch.
 
@@ -218,7 +218,7 @@ def check_strategy(trainer: pl.Trainer, *, several_means: bool) -> None:
     """Refuse a strategy by which accumulated batches would not make one mean.
 
     Args:
-        trainer: of the run.
+        trainer: the run's trainer.
         several_means: whether the loss is a sum of several means with gradient.
 
     Raises:
@@ -272,7 +272,7 @@ def check_losses(losses: Any, number: int, *, by: object) -> None:
     """Refuse what is no loss of a batch and of each of its captions. Shapes alone are looked at.
 
     Args:
-        losses: of a batch.
+        losses: losses of a batch.
         number: B, of its captions.
         by: the captioner or objective that gave them.
 

@@ -101,13 +101,14 @@ class UpDown(AbstractCaptioner[UpDownState]):
         feature_size: D of the regions.
         hidden_size: H of both LSTMs.
         attention_size: A of the attention.
-        embedding_size: of words.
+        embedding_size: embedding size of words.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
         dropout: on embedded words, embedded features and the language LSTM's output.
         tied: predict words as ``tanh(W h) . E^T`` with the word embedding's own matrix E.
         word_vectors: ``(V, embedding_size)`` pretrained vectors; the embedding is then frozen.
-        label_smoothing: of the loss that is back-propagated; per-sample losses never have it.
+        label_smoothing: smoothing of the loss that is back-propagated; per-sample losses never have
+            it.
         reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
             caption's tokens and averaged over captions (updown-baseline).
         form: ``"plain"``, or ``"ruotianluo"``: words pass a ReLU, too, the mean feature has a
@@ -349,7 +350,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return log_probs, state
 
     def attend_step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState, Tensor]:
-        """As `step`, with the attention ``(G, R)`` by which the next word is told."""
+        """As `step`, with the attention ``(G, R)`` that predicts the next word."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
         images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]

@@ -52,12 +52,13 @@ class PrefixProjector(nn.Module, AbstractGraphedPart):
     Its outputs for the learned vectors are the soft prompt (Mokady et al., 2021, figure 2; ViECap).
 
     Args:
-        embedding_size: of the embedding.
+        embedding_size: the embedding's size.
         hidden_size: D of the language model's words.
         num_projected: number of vectors that the embedding is projected to.
         num_learned: number of learned vectors: the soft prompt's length.
-        num_layers: of the transformer; normalised before each part, without dropout.
-        num_heads: of its attentions, whose queries, keys and values have no bias.
+        num_layers: the transformer's number of layers; normalised before each part, without
+            dropout.
+        num_heads: number of heads of its attentions, whose queries, keys and values have no bias.
         mlp_ratio: hidden units of its feed-forward parts by D.
 
     Raises:
@@ -149,9 +150,9 @@ def with_noise(embeddings: Tensor, variance: float, keys: Sequence[tuple[int, ..
 
     Args:
         embeddings: ``(B, E)`` float.
-        variance: of the noise, at least 0; .016 in ViECap, which for 512 values makes the noise
-            more than twice as long as the embedding.
-        keys: of the B texts; a text's noise depends on its own key alone, see `keyed_noise`.
+        variance: variance of the noise, at least 0; .016 in ViECap, which for 512 values makes the
+            noise more than twice as long as the embedding.
+        keys: keys of the B texts; a text's noise depends on its own key alone, see `keyed_noise`.
 
     Returns:
         ``(B, E)`` of unit length.
@@ -179,11 +180,11 @@ class ViECap(AbstractCaptioner[PromptedState]):
         feature_size: E of the embeddings.
         pretrained: language model by name, see `captioning.text.causal.load_causal`; None for a
             GPT-2 of the sizes below with random weights.
-        hidden_size: of that GPT-2.
-        num_layers: of it.
-        num_heads: of it.
+        hidden_size: hidden size of that GPT-2.
+        num_layers: its number of layers.
+        num_heads: its number of heads.
         max_positions: longest text in tokens, prompts included.
-        dropout: of it; a pretrained model keeps its own.
+        dropout: its dropout; a pretrained model keeps its own.
         checkpointing: less memory for more time: the language model's layers are computed again in
             the backward pass instead of keeping their outputs.
         tied: whether its words' vectors are also those of its output.
@@ -196,7 +197,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         masking: share of a prompt's entities that are left out in training.
         entities: that hard prompts may name; None for no hard prompts.
         num_entities: largest number of entities of a photo.
-        temperature: of the softmax over the cosines of a photo and all entities.
+        temperature: temperature of the softmax over the cosines of a photo and all entities.
         threshold: an entity is named if its probability in the softmax is above this.
         **captioner: see `AbstractCaptioner`.
 

@@ -72,7 +72,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     Args:
         pretrained: hub name or folder of the model.
-        label_smoothing: of the loss that is back-propagated.
+        label_smoothing: smoothing of the loss that is back-propagated.
         checkpointing: compute layers again in the backward pass instead of keeping their outputs.
         check: compare losses and tokens with the network's own before training, see
             `captioning.models.vlm`.
@@ -532,7 +532,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """The networks of `save_pretrained` by what stands before their names there."""
+        """The networks of `save_pretrained` by the prefix of their names there."""
         return {"": self.network}
 
 
@@ -554,7 +554,7 @@ def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -
 
 
 def _sum(value: Tensor) -> int:
-    """By which a tensor is told from another one: exact, so that no device's order matters."""
+    """A checksum that tells tensors apart; exact, so the order of summation is irrelevant."""
     return int(value.contiguous().view(torch.uint8).sum(dtype=torch.int64))
 
 
@@ -563,7 +563,7 @@ class SelfCheck:
     """What was compared, in nats a token.
 
     Attributes:
-        family: of the model, as its config names it.
+        family: family of the model, as its config names it.
         alone: largest difference of a caption read by itself from the network's own loss.
         padded: the same of captions of two photos padded together.
         shared: the same of captions that share the prompt of a photo; None: they never do.
@@ -602,8 +602,8 @@ def self_check(
     Args:
         model: in evaluation mode, on its device.
         parts: the model's network.
-        processor: of its photos.
-        samples: of the training split; two of different photos are read.
+        processor: processor of its photos.
+        samples: samples of the training split; two of different photos are read.
         shares_prompts: whether captions of a photo share its prompt in training.
         one_by_one: whether every batch has one caption and one photo, so that none is padded.
 
@@ -671,7 +671,7 @@ def _refuse_photos(family: str, changed: Tensor, most: float) -> None:
     """Raise where a photo does not change its caption's loss, or changes another caption's.
 
     Args:
-        family: of the model.
+        family: the model's family.
         changed: ``(1 or 2,)`` by how much losses change when the first one's photo is replaced.
         most: what rounding explains.
     """
@@ -704,8 +704,8 @@ class _Batches:
     Args:
         model: the captioner.
         parts: its network.
-        processor: of its photos.
-        samples: of different photos.
+        processor: processor of its photos.
+        samples: samples of different photos.
     """
 
     def __init__(
@@ -739,7 +739,7 @@ class _Batches:
         """The mean loss of a caption's tokens and end by the network's own forward pass.
 
         Args:
-            number: of the caption.
+            number: the caption's number.
             photo: number of the photo; None: the caption's own.
         """
         picture = self.photos[number if photo is None else photo]
@@ -757,7 +757,7 @@ class _Batches:
             if torch.equal(whole[f"{PREFIX}input_ids"], ids):
                 inputs = {name.removeprefix(PREFIX): value for name, value in whole.items()}
                 return parts.network(**inputs, use_cache=False).logits[0, -len(caption) :]
-        # A text of its own, or one whose tokens depend on what stands around it.
+        # A separate text, or one whose tokens depend on the text around it.
         inputs = parts.prompts(self._on_device(self.processor.joined([self._read(photo)])))
         exist = torch.ones_like(caption[None, :-1], dtype=torch.bool)
         return parts.speaker.read(inputs, caption[None, :-1], exist)[0]

@@ -42,10 +42,10 @@ class YesNoScorer:
 
     Args:
         network: an image-to-text model.
-        processor: of its photos, prompted with the question.
+        processor: processor of its photos, prompted with the question.
         identity: hash of the weights.
         space: name of the weights.
-        precision: of the network.
+        precision: the network's precision.
         batch_size: pairs at once.
         device: where it runs.
 

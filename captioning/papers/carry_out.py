@@ -254,7 +254,7 @@ class _Commands:
             raise SystemExit(128 + self.stopped)
 
     def _queue_anew(self) -> None:
-        """Queue the job of Slurm anew that is out of time or preempted; a training does it itself.
+        """Requeue a Slurm job that is out of time or preempted; a training does it itself.
 
         Else those that wait for it would leave the queue.
         """

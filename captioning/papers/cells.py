@@ -20,7 +20,7 @@ class Cell:
     """A cell at one scale.
 
     Attributes:
-        state: of `STATES`. ``"quoted"``: the paper has the number from elsewhere.
+        state: state of `STATES`. ``"quoted"``: the paper has the number from elsewhere.
         values: measured ones by seed, in the paper's unit.
         seeds: those of the values.
         reason: why it is not possible, or whom the paper quotes.

@@ -71,7 +71,7 @@ class Item:
 
     Attributes:
         id: ``table2``, ``figure5``.
-        page: of the paper, or its section where the text has no pages.
+        page: page of the paper, or its section where the text has no pages.
         title: what it shows.
         note: what a reader must know of its numbers.
         num_seeds: with how many its runs are measured, from seed 0: three for the main tables.
@@ -164,7 +164,7 @@ class Need:
         what: what it is, and how to come by it.
         named: texts of a command that reads it; its path, unless other words imply it.
         is_on_hub: whether the model hub has it under the path's last words.
-        scale: of the runs.
+        scale: scale of the runs.
         num_photos: photos that a folder of photos has, at least 1; None: it is none.
     """
 
@@ -210,7 +210,7 @@ class Paper:
         id: the file's name.
         file: the file.
         citation: authors, title, where and when it was published.
-        needs: of all scales.
+        needs: needs of all scales.
         scales: what each scale is: data, model, machine.
         effects: its claims that the tables let one test.
     """

@@ -56,7 +56,7 @@ def paper_names() -> list[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """A paper by name, or by a file of one's own.
+    """A paper by name, or from your own file.
 
     Raises:
         ValueError: there is no such paper, or its file is not as it should be.

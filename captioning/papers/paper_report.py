@@ -25,9 +25,8 @@ from captioning.runtime.files import write_text
 CHECKOUT = PACKAGE.parent
 ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."
 # The measured numbers of an item at one scale, as a table that says each thing once.
-#
-# What differs from the paper in all cells stands above the table, what differs in a row beside its
-# name, and what cannot be measured below: whole rows and columns of it are left out.
+# Differences from the paper that hold for all cells are listed above the table, those of a row
+# beside its name. Below are the measures that cannot be made: their rows and columns are left out.
 QUOTED = "quoted"
 EMPTY = ("not possible", QUOTED)  # states of cells that no run can fill
 SHOWN_NAMES = 12  # of rows or columns that are left out for one reason
@@ -171,7 +170,7 @@ class _Grid:
     """Cells of a table, without the rows and columns that are left out.
 
     Attributes:
-        digits: of the numbers of each column.
+        digits: digits of the numbers of each column.
         left_out: names by what they are, their state and the reason.
     """
 

@@ -20,12 +20,12 @@ WEIGHTS = ("state_dict", "current_model_state")
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that a run goes on from: of an epoch's end, or of its midst.
+    """The checkpoint that a run resumes from, made at an epoch's end or within it.
 
     What they hold decides, not when they were written.
 
     Args:
-        folder: of checkpoints.
+        folder: folder of checkpoints.
 
     Raises:
         ValueError: one of them is damaged; names others.
@@ -122,7 +122,7 @@ def _problem(path: Path) -> str:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether a weight can be used; minus infinity stands in masks."""
+    """Whether a weight can be used; minus infinity is valid in masks."""
     is_number = not tensor.is_floating_point() or not tensor.numel()
     return is_number or bool(tensor.max() < torch.inf)
 
@@ -159,7 +159,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, problem: str) -> ValueError:
-    """The error of a checkpoint that training cannot go on from, with what it can."""
+    """The error for a checkpoint that training cannot resume from; names those that it can."""
     paths = [other for other in sorted(path.parent.glob("[!.]*.ckpt")) if other != path]
     others = [other for other in paths if not _problem(other)]
     remedy = "resume=never trains from scratch"

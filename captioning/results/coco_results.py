@@ -25,7 +25,7 @@ class ResultEntry:
     Attributes:
         image_id: as text; None: the entry names its photo alone.
         is_number: whether the file has the id as a number.
-        names: of the photo, the most reliable first.
+        names: names of the photo, the most reliable first.
         captions: the best first.
         place: in the file, for messages.
     """
@@ -195,8 +195,8 @@ def _number_or_text(image_id: str) -> int | str:
 def write_references(path: Path, samples: Sequence[Sample], image_ids: Collection[str]) -> None:
     """Write references as COCO's captions JSON, with the ids of `write_results`.
 
-    ``COCO(references).loadRes(predictions)`` of pycocotools then joins both. Ids of one's own
-    photos are text, as in the predictions.
+    ``COCO(references).loadRes(predictions)`` of pycocotools then joins both. Ids of your own photos
+    are text, as in the predictions.
     """
     wanted = frozenset(image_ids)
     chosen = [sample for sample in samples if sample.image_id in wanted]

@@ -51,7 +51,7 @@ def line_style(place: int) -> dict[str, Any]:
     """Colour, dash and mark of a line; those of six lines differ in all three.
 
     Args:
-        place: of the line among the others.
+        place: place of the line among the others.
     """
     at = place % len(COLORS)
     return {"color": COLORS[at], "linestyle": DASHES[at], "marker": MARKS[at]}
@@ -91,10 +91,10 @@ def draw_histogram(
 
     Args:
         axes: from `new_figure`.
-        edges: of the bins.
-        counts: of all, by bin.
+        edges: edges of the bins.
+        counts: counts of all, by bin.
         selected: of those selected, by bin.
-        labels: of all and of those selected.
+        labels: labels of all and of those selected.
     """
     axes.stairs(counts, edges, fill=True, color=GREY, label=labels[0])
     axes.stairs(
@@ -116,9 +116,9 @@ def save_figure(
     Args:
         figure: from `new_figure`.
         folder: where to; it is made.
-        name: of the files, without ending.
+        name: name of the files, without ending.
         formats: endings.
-        dpi: of PNG.
+        dpi: dpi of PNG.
     """
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells each font of a PDF
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

@@ -77,8 +77,8 @@ def read_folder_config(path: Path) -> DictConfig:
 def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
     """Tell of all that a folder has read outside of it and of the user's data folders.
 
-    Each key and path is told once in a process. What the user's own command line named when the run
-    was started is not told, see `captioning.results.folder_config`.
+    A process reports each key and path once. It does not report names from the command line that
+    started the run, see `captioning.results.folder_config`.
 
     Args:
         paths: key or file that names a path, and the path.
@@ -153,7 +153,7 @@ def mark_started(folder: Path, paths: Iterable[tuple[str, str]]) -> None:
     of a finished run cannot be written.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         paths: key of the setting, and the path.
     """
     key = _key(make=True)
@@ -165,7 +165,7 @@ def started_here(folder: Path, paths: Collection[tuple[str, str]]) -> set[tuple[
     """Those of the paths that this user had named when the run was started.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         paths: key of the setting, and the path.
     """
     path, key = folder / FILE_NAME, _key(make=False)
@@ -173,7 +173,7 @@ def started_here(folder: Path, paths: Collection[tuple[str, str]]) -> set[tuple[
         return set()
     try:
         marks = {str(mark) for mark in read_json(path, list)}
-    except ValueError:  # damaged: whoever did it, the paths are told
+    except ValueError:  # damaged, by whomever: report the paths
         return set()
     return {pair for pair in paths if _mark(key, *pair) in marks}
 

@@ -60,7 +60,7 @@ def contents(values: Mapping[str, Any]) -> dict[str, str]:
     """What the files and folders hold that settings name.
 
     Args:
-        values: of settings, by dotted key.
+        values: values of settings, by dotted key.
 
     Returns:
         32 hex digits by key; those of entries of a list by ``KEY.NUMBER``.
@@ -199,13 +199,14 @@ class RunFolder:
         self._values: Mapping[str, Any] = {}
 
     def open(self, settings: Mapping[str, Any]) -> Path | None:
-        """Prepare the folder for a run and say which checkpoint it goes on from.
+        """Prepare the folder for a run and return the checkpoint that it resumes from.
 
         Args:
-            settings: of the run, plain: all of them are kept and compared by their values.
+            settings: settings of the run, plain: all of them are kept and compared by their values.
 
         Returns:
-            The checkpoint to resume from, or None to start anew (or when the run is finished).
+            The checkpoint to resume from, or None to start from scratch (or when the run is
+            finished).
 
         Raises:
             ValueError: the folder holds a run of another config.
@@ -237,7 +238,7 @@ class RunFolder:
         return self._yaml
 
     def _latest(self) -> Path | None:
-        """The checkpoint to go on from; the first process reads it against its sums."""
+        """The checkpoint to resume from; the first process verifies its checksums."""
         from captioning.results.checkpoints import check_intact, config_of, latest_checkpoint
 
         path = latest_checkpoint(self.path / "checkpoints")
@@ -486,7 +487,7 @@ class RunFolder:
 
 
 def check_places(*, resume: str, branch_from: str | None) -> None:
-    """Refuse a checkpoint to go on or to branch from that is not there.
+    """Refuse a missing checkpoint to resume or to branch from.
 
     Raises:
         FileNotFoundError: ``resume`` or ``branch_from`` names no file.

@@ -128,7 +128,7 @@ class FolderFiles(Mapping[str, Any]):
     """The JSON files of a run folder, each read when it is looked up.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -378,7 +378,7 @@ def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> 
     """Put a finished run's record into its study's file, in place of a former one of it.
 
     Args:
-        folder: of the run, ``.../STUDY/RUN/SEED``.
+        folder: folder of the run, ``.../STUDY/RUN/SEED``.
         out: folder of the files of all studies.
         per_image: metrics whose scores of single images are kept.
 
@@ -553,7 +553,7 @@ def write_study(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records, sorted by the run's name, with what all of them share in the first line.
 
     Args:
-        path: of the file, whose name is the study's.
+        path: path of the file, whose name is the study's.
         records: each with ``run``.
     """
     ordered = sorted(records, key=lambda record: record["run"])

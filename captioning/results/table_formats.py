@@ -240,7 +240,7 @@ def marks(name: str = "table") -> tuple[str, str]:
 
 
 def put_between_marks(path: Path, text: str, name: str = "table") -> None:
-    """Replace what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` in a file.
+    """Replace the text between ``<!-- NAME -->`` and ``<!-- /NAME -->`` in a file.
 
     Raises:
         ValueError: the file has not one such pair of marks.

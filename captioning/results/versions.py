@@ -97,7 +97,7 @@ def _git(*arguments: str) -> str:
 
 
 def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say where a run goes on with other software, which may change its results."""
+    """Warn where a run resumes with other software, which may change its results."""
     changed = [
         f"{name} {before[name]} -> {now[name]}"
         for name in WATCHED

@@ -117,7 +117,7 @@ def step_ended() -> None:
     """Give what is free back to the system, once in `BETWEEN` steps, where it is kept at all.
 
     Batches of differing lengths leave holes in which later tensors do not fit, so that memory would
-    grow for as long as training goes on.
+    grow throughout training.
     """
     if next(_Kept.steps) % BETWEEN == 0 and _Kept.give_back is not None:
         _Kept.give_back(0)

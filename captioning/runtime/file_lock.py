@@ -114,7 +114,7 @@ def lock_weakness(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
     """Why a lock on a file would not be seen by other machines; empty if it would, or who knows.
 
     Args:
-        path: of the file, which need not exist.
+        path: path of the file, which need not exist.
         mounts: the kernel's list of mounted file systems.
     """
     if not mounts.is_file():

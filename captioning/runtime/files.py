@@ -47,7 +47,7 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
 
     Args:
         folder: that was written into by `write_atomically`.
-        suffix: of the files, such as ``".ckpt"``.
+        suffix: suffix of the files, such as ``".ckpt"``.
     """
     for part in folder.glob(f".*{suffix}"):
         part.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def read_json(path: str | Path, kind: type | None = None) -> Any:
     """Content of a JSON file.
 
     Args:
-        path: of the file.
+        path: the file's path.
         kind: ``dict`` or ``list``, which it must hold; None for anything.
 
     Raises:

@@ -215,7 +215,7 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
     """Errors of libraries about a model's files name the model or the damaged file, in a line.
 
     Args:
-        name: of the model.
+        name: the model's name.
         folder: where its files lie; None: in the folder ``name``, if that is one.
 
     Raises:
@@ -268,7 +268,7 @@ def weights_identity(folder: Path, *, without: str = "") -> str:
     """32 hex digits of a SHA-256 of a model's weights and settings, without loading them.
 
     Args:
-        folder: of the model.
+        folder: the model's folder.
         without: name of files that change no output, such as a card with its date.
     """
     digest = hashlib.sha256()
@@ -296,10 +296,10 @@ def load_network(
     Args:
         network: its class.
         folder: see `model_folder`.
-        name: of the model as the config has it, for messages.
+        name: name of the model as the config has it, for messages.
         kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
-        dtype: of the weights.
+        dtype: dtype of the weights.
         older_files: a folder without safetensors may have ``pytorch_model.bin``, of which tensors
             alone are read.
         **options: of ``from_pretrained``.

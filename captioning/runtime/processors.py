@@ -70,8 +70,8 @@ class ProcessorPair:
     """An image processor and a tokenizer where a model has no processor of both.
 
     Attributes:
-        image_processor: of transformers.
-        tokenizer: of transformers.
+        image_processor: image processor of transformers.
+        tokenizer: tokenizer of transformers.
     """
 
     image_processor: Any
@@ -92,7 +92,7 @@ def load_processor(folder: Path, *, captions: bool = True) -> Any:
     """The processor of a model; its tokenizer pads before the prompts.
 
     Args:
-        folder: of the model.
+        folder: the model's folder.
         captions: whether the model must be one that can caption photos.
 
     Raises:
@@ -133,7 +133,7 @@ def load_processor(folder: Path, *, captions: bool = True) -> Any:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"{folder}: its processor cannot be read ({reason}); save the model's processor and "
-            "tokenizer anew: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+            "tokenizer again: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
         ) from error
     _check_kind(processor, folder)
     return processor
@@ -231,7 +231,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options:
 
     Args:
         name: hub name, or folder with ``config.json`` and safetensors.
-        dtype: of the weights.
+        dtype: dtype of the weights.
         **options: of ``from_pretrained``.
 
     Raises:

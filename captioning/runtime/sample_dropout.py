@@ -87,7 +87,7 @@ class SampleKeys(AbstractKeys):
     Args:
         find: gives ``(K,) int64`` that tell them apart, the same in any batch, on the host; it is
             called when something is dropped.
-        device: of the tensors.
+        device: device of the tensors.
     """
 
     def __init__(self, find: Callable[[], Tensor], device: torch.device) -> None:
@@ -108,7 +108,7 @@ class TokenKeys(AbstractKeys):
     """Of single tokens.
 
     Args:
-        sequences: of whose tokens there is a row each.
+        sequences: sequences of whose tokens there is a row each.
         index: ``(M,) int64`` the position of each token's sequence among these.
         steps: ``(M,) int64`` of each token in its sequence.
     """
@@ -140,7 +140,7 @@ def _feature_numbers(size: int, device: torch.device) -> Tensor:
 
 
 def _drawn() -> int:
-    """A number of torch's generator on the host, which checkpointed layers draw anew."""
+    """A number of torch's generator on the host, which checkpointed layers draw again."""
     return int(torch.randint(2**31, ()))
 
 

@@ -21,7 +21,7 @@ def is_preempted(job: str) -> bool:
     """Whether Slurm takes the resources for another job.
 
     A cancelled job gets the same signal, and must not come back. A preempted one that ends by
-    itself within its time of grace would not be queued anew.
+    itself within its time of grace would not be requeued.
     """
     shown = _scontrol("show", "job", "--oneliner", job)
     match = re.search(r"\bPreemptTime=(\S+)", shown or "")
@@ -29,9 +29,9 @@ def is_preempted(job: str) -> bool:
 
 
 def requeue(job: str) -> str:
-    """Queue a job of Slurm anew; a line on how it went."""
+    """Requeue a Slurm job; returns a line on the outcome."""
     if _scontrol("requeue", job) is None:
-        return f"job {job} could not be queued anew (scontrol requeue {job}); submit it again"
+        return f"job {job} could not be requeued (scontrol requeue {job}); submit it again"
     return f"job {job} is queued again"
 
 

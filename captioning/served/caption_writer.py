@@ -40,7 +40,8 @@ class ServedCaptioner:
         prompt: what it is asked; empty: `REQUEST`.
         search: ``GreedySearch``: temperature 0; ``Sampling``: its temperature, ``top_p`` and seed,
             and as many requests a photo as captions. Servers search no beams.
-        max_tokens: of a caption; one that is cut is asked for once more with more of them.
+        max_tokens: maximum tokens of a caption; one that is cut is asked for once more with more of
+            them.
         longest_side: of photos as they are sent, in pixels.
         language: that captions should be in, such as ``"en"``; ``"any"``: not looked at; empty:
             that of the prompt, where it is clear. Another one ends the run after some answers.

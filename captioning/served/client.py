@@ -61,8 +61,8 @@ class Question:
 
     Attributes:
         messages: turns of a chat.
-        seed: of draws; None: the server's own. Servers may ignore it.
-        max_tokens: of the answer; None: the client's.
+        seed: seed of draws; None: the server's own. Servers may ignore it.
+        max_tokens: the answer's maximum tokens; None: the client's.
         is_greedy: asked at temperature 0, whatever the client's.
     """
 
@@ -82,8 +82,8 @@ class Reply:
         is_failed: the request failed, so that the same question may be answered later.
         prompt_tokens, completion_tokens: by the server; 0 where it does not say.
         model: by which the server says that it answered; empty where it does not say.
-        tokens: of the answer as it came, each with log-probabilities of the likeliest tokens in its
-            place; empty where they were not asked for, or the server gives none.
+        tokens: tokens of the answer as it came, each with log-probabilities of the likeliest tokens
+            in its place; empty where they were not asked for, or the server gives none.
     """
 
     text: str = ""
@@ -149,7 +149,7 @@ class ServedModel:
         address: up to the version, such as ``http://localhost:8000/v1``.
         model: the name by which the server knows the model.
         temperature, top_p: of sampling; None: not sent, for models that take none.
-        max_tokens: of an answer. One that is cut off is asked for once more with
+        max_tokens: maximum tokens of an answer. One that is cut off is asked for once more with
             `MORE_TOKENS` times as many.
         num_parallel: simultaneous requests.
         timeout: seconds that one request may take, with its time in the server's queue.

@@ -47,7 +47,8 @@ class ServedJudge:
         name: ``http://HOST:PORT/v1#NAME``.
         scale: ``"graded"`` or ``"yes_no"``.
         question: with ``{caption}`` in the place of the caption; empty: that of the scale.
-        max_tokens: of an answer; one that is cut is asked for once more with more of them.
+        max_tokens: maximum tokens of an answer; one that is cut is asked for once more with more of
+            them.
         longest_side: of photos as they are sent, in pixels.
         cache_folder: where answers are kept as they come; None: in memory.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see `ServedModel`.

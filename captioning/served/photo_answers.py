@@ -65,9 +65,9 @@ class PhotoAnswers:
 
     Args:
         model: is asked.
-        cache_folder: of answers; None keeps them in memory alone.
+        cache_folder: folder of answers; None keeps them in memory alone.
         longest_side: of photos as they are sent, in pixels; larger ones are scaled down.
-        seed: of draws; None: not sent.
+        seed: seed of draws; None: not sent.
         shows_progress: on standard error.
         language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty:
             that of the question, where it is clear.
@@ -237,7 +237,7 @@ class _Language:
     """The language of the first good answers.
 
     Args:
-        address: of the server, for messages.
+        address: address of the server, for messages.
         expected: see `PhotoAnswers`.
     """
 
@@ -305,10 +305,10 @@ class _Opened:
     """A question whose photo was opened.
 
     Attributes:
-        number: of the question.
+        number: the question's number.
         question: about the photo.
-        key: of its answer.
-        url: of the photo, in JPEG; empty where it need not be sent.
+        key: its answer's key.
+        url: url of the photo, in JPEG; empty where it need not be sent.
         reply: None where it must be asked for.
     """
 
@@ -334,7 +334,7 @@ def data_url(
 
     Args:
         photo: its file, for messages, or the photo itself.
-        content: of the file.
+        content: the file's content.
         longest_side: in pixels.
 
     Raises:

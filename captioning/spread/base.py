@@ -37,14 +37,14 @@ class Job:
     """Work to be spread.
 
     Attributes:
-        name: of what is computed, such as ``"captions"``.
+        name: name of what is computed, such as ``"captions"``.
         build: makes a worker, in any process: a function of a module with plain values.
         items: in order; they can be sent to other processes.
         unit: items that are computed together, on which rounding may depend.
         save_every: items of a shard where the user names no number.
         settings: plain values that records depend on.
-        folder: of the shards' files.
-        form: of the records.
+        folder: folder of the shards' files.
+        form: form of the records.
         check: looks at each worker's identity before its records are taken; raises ValueError.
         plugins: packages that a worker imports first.
         uses_gpu: whether a worker computes on a GPU where it has one.
@@ -71,7 +71,7 @@ class Shard:
         number: from 1.
         start: place of its first item, from 0.
         items: in order.
-        path: of its file.
+        path: its file's path.
     """
 
     number: int

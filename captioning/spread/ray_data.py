@@ -122,7 +122,7 @@ class Outcome:
 class ShardWorker:
     """Computes shards and writes their files.
 
-    What fails is told, not raised, so that one bad item does not end the work on all others.
+    Failures are returned, not raised, so that one bad item does not end the work on all others.
 
     Args:
         order: see `Order`.
@@ -218,12 +218,12 @@ class RayData(AbstractSpread):
     """Spreads shards over the processes of a Ray cluster.
 
     A process that dies is replaced and its shard computed again; so are those of a machine that is
-    lost. Each shard leaves a file when it is done, so a command that was killed goes on with what
-    is left. Results lie in files, so all machines must share the disk of results, data and cache.
+    lost. Each shard leaves a file when it is done, so a killed command resumes with the shards that
+    are left. Results lie in files, so all machines must share the disk of results, data and cache.
 
     Args:
-        address: of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this machine
-            belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
+        address: address of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this
+            machine belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
         num_workers: processes; None: as many as processors and GPUs allow.
         num_cpus: processors of each, and threads of torch in it.
         num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs and the
@@ -251,7 +251,7 @@ class RayData(AbstractSpread):
         return -(-(self._shard_size or save_every) // unit) * unit
 
     def results(self, job: Job) -> Iterator[list[Any]]:
-        """See `AbstractSpread`. A bad item is told at the end, when the others are done.
+        """See `AbstractSpread`. A bad item raises at the end, when the others are done.
 
         Raises:
             ModuleNotFoundError: Ray is not installed.

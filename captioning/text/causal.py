@@ -75,7 +75,7 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
-        dtype: of its weights.
+        dtype: dtype of its weights.
 
     Raises:
         ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.

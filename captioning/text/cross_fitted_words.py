@@ -26,10 +26,10 @@ class CrossFittedWords:
         captions: what they may learn from.
         photos: number of each caption's photo.
         folds: fold of each photo.
-        features: of the photos, or None.
+        features: features of the photos, or None.
         network: arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
-        seed: of parameters, dropout and order.
+        seed: seed of parameters, dropout and order.
         vocabulary: of these captions, if there is one, with the rows of the words that are judged.
         progress: called with the share of the training that is done.
     """

@@ -43,7 +43,7 @@ def read_names(path: str | Path | None = None) -> tuple[str, ...]:
     line that begins with ``#`` is a comment. Words for people are read as `PERSON`.
 
     Args:
-        path: of the file; None for the list in this package.
+        path: the file's path; None for the list in this package.
 
     Returns:
         The names in the file's order, each once.
@@ -126,7 +126,7 @@ def find_entities(parse: Parse, names: Collection[str] | None = None) -> tuple[s
     """Entities of a caption in the order in which it names them, each once.
 
     Args:
-        parse: of the caption.
+        parse: the caption's parse.
         names: the possible entities; None for all nouns.
     """
     nouns = [token.lemma for token in parse if token.tag in NOUN_TAGS]

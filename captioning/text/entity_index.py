@@ -20,9 +20,9 @@ class EntityIndex:
     """The entities that photos are compared with.
 
     Attributes:
-        names: of the entities.
+        names: names of the entities.
         embeddings: ``(num_names, E) float32`` of unit length.
-        caption_names: of the entities of captions, in training; empty: the same names.
+        caption_names: names of the entities of captions, in training; empty: the same names.
     """
 
     names: tuple[str, ...]
@@ -47,8 +47,8 @@ def build_entity_index(
     """Entities in the space of an encoder; each is the mean of its name in several templates.
 
     Args:
-        encoder: of the space in which photos are embedded.
-        names_path: of captions, see `captioning.text.entities.read_names`.
+        encoder: encoder of the space in which photos are embedded.
+        names_path: path of captions, see `captioning.text.entities.read_names`.
         photo_names: of photos, see `captioning.text.entities.read_photo_names`; None: those of
             captions.
 

@@ -118,7 +118,7 @@ HISSES = ("s", "x", "z", "ch", "sh", "o")
 
 
 def pluralise(noun: str) -> str:
-    """The plural of a noun; of several words the last is changed, or what stands before "of".
+    """The plural of a noun; several words change the last one, or the one before "of".
 
     Args:
         noun: lower case, such as ``"fire hydrant"``; what is no singular stays as it is.
@@ -210,14 +210,14 @@ def participle(verb: str) -> str:
 
 
 def _parts(verb: str) -> tuple[str, str, str]:
-    """What stands before the word that is inflected, that word, and its particle."""
+    """The text before the word to inflect, that word, and its particle."""
     words, blank, particle = verb.partition(" ")
     before, hyphen, word = words.rpartition("-")
     return before + hyphen, word, blank + particle
 
 
 def _doubled(word: str) -> str:
-    """The last consonant twice, where one short vowel stands before it; "k" behind "ic"."""
+    """The last consonant twice, if one short vowel precedes it; "k" after "ic"."""
     if word.endswith("ic"):
         return word + "k"
     heard = word.replace("qu", "qw")  # its "u" is none

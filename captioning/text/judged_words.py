@@ -50,7 +50,7 @@ def kept_judgement(
     """What ``judge`` gives, from the folder if it is there.
 
     Args:
-        folder: of judgements, in files named after their settings; None keeps nothing.
+        folder: folder of judgements, in files named after their settings; None keeps nothing.
         settings: all that the judgement depends on beside this version's networks, as JSON.
         judge: makes it.
         table: rows of the words; None for the closed ones.

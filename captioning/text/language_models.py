@@ -50,7 +50,7 @@ class CausalLanguageModel(AbstractLanguageModel):
         Args:
             network: gives ``logits (B, T, V)``.
             tokenizer: the model's own, of transformers.
-            name: of the model, for the record.
+            name: name of the model, for the record.
             start_id: token before the first one: the separator of the training texts.
             max_tokens: longer texts are cut, which is logged once.
             device: where the network runs.

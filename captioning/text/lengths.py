@@ -17,7 +17,7 @@ def count_words(caption: str) -> int:
 
 
 def count_pieces(caption: str) -> int:
-    """Whatever stands between blanks, as CIC-BART's authors count: a lone full stop is one."""
+    """Number of texts between blanks, as CIC-BART's authors count: a lone full stop is one."""
     return len(caption.split())
 
 

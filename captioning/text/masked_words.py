@@ -151,7 +151,7 @@ class _Dropout(nn.Module):
     """Dropout by bytes of numpy's generator: torch draws its masks ten times as slowly on a CPU.
 
     Args:
-        share: of the values that are left out, rounded to 256ths.
+        share: share of the values that are left out, rounded to 256ths.
     """
 
     def __init__(self, share: float) -> None:
@@ -178,9 +178,9 @@ class MaskedWords(nn.Module):
         row_sizes: number of meanings of each row.
         photo_size: of the features of a photo's cells; 0: photos are not read.
         siblings: whether the photo's other captions are read.
-        width: of embeddings; contexts are twice as wide.
-        num_heads: of attention.
-        dropout: of contexts, in [0, 1).
+        width: width of embeddings; contexts are twice as wide.
+        num_heads: number of heads of attention.
+        dropout: dropout of contexts, in [0, 1).
     """
 
     def __init__(
@@ -299,8 +299,8 @@ class WordTraining:
     Attributes:
         num_epochs: passes over the photos.
         batch_size: photos with their captions.
-        lr: of AdamW, falling to 0 in a half cosine.
-        weight_decay: of AdamW.
+        lr: learning rate of AdamW, falling to 0 in a half cosine.
+        weight_decay: weight decay of AdamW.
     """
 
     num_epochs: PositiveInt = 4
@@ -335,7 +335,7 @@ def fit(
         groups: captions by photo.
         photos: what they tell, their cells of ``photo_size`` values; None: they are not read.
         training: see `WordTraining`.
-        seed: of the order; parameters and dropout are drawn from torch's generator.
+        seed: the order's seed; parameters and dropout are drawn from torch's generator.
         progress: called with the share of the work that is done.
     """
     groups = [group for group in groups if len(group.places)]
@@ -364,7 +364,7 @@ class FusedAdamW:
 
     Args:
         parameters: to be changed.
-        weight_decay: of them.
+        weight_decay: their weight decay.
     """
 
     def __init__(self, parameters: list[nn.Parameter], *, weight_decay: float) -> None:

@@ -29,7 +29,7 @@ class NounPhrase:
     Attributes:
         head: position of the noun.
         start: position of the phrase's first word; the noun is its last.
-        lemma: of the noun, with compound nouns before it: ``"fire hydrant"``.
+        lemma: lemma of the noun, with compound nouns before it: ``"fire hydrant"``.
         attributes: its adjectives and numbers in order, also those after "is": ``("two", "red")``.
             Lemmas, but participles are unchanged: ``("parked",)``.
     """
@@ -46,7 +46,7 @@ class Action:
 
     Attributes:
         verb: the verb.
-        lemma: of the verb, with its particle: ``"take off"``.
+        lemma: lemma of the verb, with its particle: ``"take off"``.
         subjects: nouns of the agents: the man in "a man riding a horse" and also in "a horse ridden
             by a man".
         objects: nouns that are acted on.

@@ -1,4 +1,4 @@
-"""What stands around a caption: the prompt before it, and the tokens that end it."""
+"""The text around a caption: the prompt before it, and the tokens that end it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChatQuestion:
         text: as the template writes it.
         has_start: whether it begins with the token that begins texts, so that none is added.
         messages: the conversation, without the photo itself.
-        options: of the processor's ``apply_chat_template``.
+        options: options of the processor's ``apply_chat_template``.
     """
 
     text: str
@@ -47,13 +47,14 @@ class ChatQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFormat:
-    """What stands around a caption.
+    """The text around a caption.
 
     Attributes:
         text: what the processor is called with, beside a photo.
         before: blanks between the prompt and the caption, which belong to the caption's tokens.
         end_ids: tokens that end a caption in a search; training uses the first one.
-        question: of a chat, as its template writes it; None: the model has no chat template.
+        question: question of a chat, as its template writes it; None: the model has no chat
+            template.
     """
 
     text: str
@@ -78,7 +79,7 @@ def prompt_format(
 
     Args:
         processor: see `captioning.runtime.processors.load_processor`.
-        folder: of the model.
+        folder: the model's folder.
         prompt: such as ``"Describe the image."`` or ``"a photo of"``; may be empty.
         template: options of the chat template, such as ``{"enable_thinking": False}``.
 

@@ -50,7 +50,7 @@ class RowTable:
     """Rows, and where words stand in them.
 
     Attributes:
-        rows: of two meanings or more; a word of several rows belongs to the first.
+        rows: rows of two meanings or more; a word of several rows belongs to the first.
         same: by word of a row all words that name the same thing, in every form.
         only_after: by word the words of which one must stand before it, else it is passed over.
     """

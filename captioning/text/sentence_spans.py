@@ -29,7 +29,7 @@ _END = re.compile(
 )
 _WORD_BEFORE = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+$")
 _LIST_ITEM = re.compile(r"(?:^|\n)\s*\d{1,2}$")
-# Those that a sentence often ends with: what follows in small letters goes on with the sentence.
+# Abbreviations that often end a sentence: a small letter after one continues the sentence.
 _MAY_END = frozenset(re.findall(r"\S+", "etc a.m p.m u.s u.k inc ltd co jr sr st ave rd no ft"))
 _NEVER_END = frozenset(
     re.findall(
@@ -84,8 +84,8 @@ def sentence_numbers(spans: Sequence[Span], sentences: Sequence[Span]) -> list[i
     """The number from 0 of the sentence in which each span begins; -1 for spans of no character.
 
     Args:
-        spans: of tokens in the caption.
-        sentences: of the caption, in order.
+        spans: spans of tokens in the caption.
+        sentences: sentences of the caption, in order.
     """
     numbers = []
     for start, stop in spans:
@@ -99,7 +99,7 @@ def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
 
     Args:
         caption: as written.
-        spans: of sentences, in order.
+        spans: spans of sentences, in order.
 
     Returns:
         The rest; empty where all sentences go.

@@ -1,8 +1,8 @@
 """Scripts without spaces between words, of which each character counts as a word.
 
 Chinese, Japanese, Thai, Lao, Khmer and Burmese; and Korean, whose particles are one with the words
-before them, and whose spaces a vocabulary keeps by a mark. What stands above or below a character
-belongs to it.
+before them, and whose spaces a vocabulary keeps by a mark. Marks above or below a character belong
+to it.
 """
 
 from __future__ import annotations

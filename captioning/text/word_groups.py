@@ -35,8 +35,8 @@ class Group:
         rows, meanings: ``(Q,) int64`` of these words in a `captioning.text.row_tables.RowTable`.
         starts: ``(Q,) int64`` index of each word's first character in its caption.
         named: ``(Q, K, 2) int64`` how many of the other captions name each meaning of the word's
-            row, in whatever form, K the most meanings of any row; and how often they do so beside
-            a word that also stands beside this one, as in "red shirt" and "blue shirt".
+            row, in whatever form, K the most meanings of any row; and how often they do so beside a
+            word that also occurs beside this one, as in "red shirt" and "blue shirt".
     """
 
     photo: int

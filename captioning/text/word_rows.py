@@ -154,6 +154,6 @@ def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
 
 
 def begins_with_vowel(word: str) -> bool:
-    """Whether ``an`` stands before it: "a uniform", but "an umbrella"."""
+    """Whether ``an`` precedes it: "a uniform", but "an umbrella"."""
     word = word.lower()
     return word == "umbrella" or (word[0] in "aeio" and not word.startswith(("one", "eu")))

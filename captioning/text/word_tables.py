@@ -49,9 +49,9 @@ def load_word_vectors(
         path: lines of ``word v1 ... v_size``; plain text, ``.bz2`` or ``.gz``.
         words: the vocabulary in id order.
         size: E, values a word.
-        missing_mean: of the drawn values; None: that of the file's.
+        missing_mean: mean of the drawn values; None: that of the file's.
         missing_spread: their standard deviation; None: that of the file's.
-        seed: of the drawn vectors.
+        seed: seed of the drawn vectors.
 
     Returns:
         ``(V, E) float32``.
@@ -214,7 +214,7 @@ class TokenTable(AbstractWordVectors):
         Args:
             table: ``(V, E)``, a row a token.
             tokenizer: splits words into these tokens.
-            name: of the table, for the record.
+            name: name of the table, for the record.
 
         Raises:
             ValueError: the tokenizer has more tokens than the table has rows.
@@ -272,9 +272,9 @@ def load_token_vectors(
 
     Args:
         words: the vocabulary in id order.
-        length: of every vector, by default about that of GloVe's vectors of common words. It
+        length: length of every vector, by default about that of GloVe's vectors of common words. It
             bounds the logits of an output tied to them.
-        seed: of the random vectors.
+        seed: seed of the random vectors.
 
     Returns:
         ``(V, 256) float32``.

@@ -93,7 +93,7 @@ class StepSeed(pl.Callback):
     masks by sample. Only what GPUs draw for themselves differs.
 
     Args:
-        seed: of the run.
+        seed: the run's seed.
     """
 
     def __init__(self, *, seed: int) -> None:
@@ -149,10 +149,10 @@ class CaptionEvaluation(pl.Callback):
     scores are written before the further metrics, whose errors end the run.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         metrics: names for the test, see `captioning.metrics.coco.evaluate_captions`.
         val_metrics: names for validation.
-        tokenizer: of the test's metrics, ``"ptb"`` or ``"python"``.
+        tokenizer: tokenizer of the test's metrics, ``"ptb"`` or ``"python"``.
         extra: further metrics of the test by name, see `captioning.metrics.extra`.
         decoding: settings of the search, kept beside the test's scores.
         num_shown: number of sample captions that ``history.json`` holds of every epoch.
@@ -191,7 +191,7 @@ class CaptionEvaluation(pl.Callback):
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the scores of a checkpoint."""
+        """Continue the scores of a checkpoint."""
         self.history = list(state_dict["history"])
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -313,9 +313,9 @@ def write_scores(
     """Write the test's scores to ``metrics.json``; other splits' scores are kept.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         result: the scores.
-        history: of validation.
+        history: history of validation.
         unscored: further metrics whose scores are to come: without them no run is finished.
     """
     path = folder / "metrics.json"
@@ -340,7 +340,7 @@ class StartScore(pl.Callback):
     random numbers and the modes of modules are put back.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         name: what ``start_from`` names; None: the model knows whether it was pretrained.
         metrics: names, see `captioning.metrics.coco.evaluate_captions`.
     """
@@ -350,7 +350,7 @@ class StartScore(pl.Callback):
         self._name, self._metrics = name, tuple(metrics)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score, log and write, unless the run goes on from a checkpoint."""
+        """Score, log and write, unless the run resumes from a checkpoint."""
         name = self._name or getattr(pl_module, "begins_with", "")
         if not name or trainer.global_step or trainer.current_epoch or not _validates(trainer):
             return
@@ -412,7 +412,7 @@ class Speed(pl.Callback):
     so they stay out of ``metrics.json``.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
     """
 
     def __init__(self, *, folder: Path) -> None:
@@ -425,13 +425,13 @@ class Speed(pl.Callback):
         return {"epochs": self.epochs, "seconds": self._seconds, "captions": self._captions}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the times of a checkpoint."""
+        """Continue the times of a checkpoint."""
         self.epochs = list(state_dict["epochs"])
         self._seconds = float(state_dict.get("seconds", 0.0))
         self._captions = int(state_dict.get("captions", 0))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let the clock of an epoch that goes on stand where it stood."""
+        """Set the clock of a resumed epoch to the seconds it had taken."""
         self._started = time.perf_counter() - self._seconds
 
     def on_train_batch_start(
@@ -478,12 +478,12 @@ class Monitor(pl.Callback):
         self._logged_step = -1
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let files of curves go on from the checkpoint."""
+        """Let files of curves continue from the checkpoint."""
         for logger in trainer.loggers:
             if isinstance(logger, CsvLogger):
                 logger.begin(trainer.global_step)
         self._logged_step = trainer.global_step
-        self._started = time.perf_counter()  # for an epoch that goes on
+        self._started = time.perf_counter()  # for a resumed epoch
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

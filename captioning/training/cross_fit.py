@@ -46,7 +46,7 @@ class CrossFit:
         heads: arguments of `captioning.vision.joint_space.JointSpace`.
         training: as the group ``training`` of ``configs/joint_space.yaml``.
         num_folds: number of folds, at least 2.
-        seed: of the folds and the training.
+        seed: seed of the folds and the training.
         cache_folder: parent of all trained heads.
 
     Raises:
@@ -81,7 +81,7 @@ class CrossFit:
 
         Args:
             roster: what the heads are trained on, once.
-            samples: of the roster, in whatever state.
+            samples: samples of the roster, in whatever state.
 
         Raises:
             ValueError: fewer images than folds.

@@ -48,8 +48,8 @@ def check_opened(
     """Refuse splits that are no longer those of a run.
 
     Args:
-        settings: of the run.
-        folder: of the run.
+        settings: the run's settings.
+        folder: the run's folder.
         rosters: by split, as they are read now.
         accept: log what has changed instead; None: the caller has no setting for that.
 
@@ -71,10 +71,10 @@ def tell_of_trained(settings: AbstractDataSettings, folder: Path, roster: Roster
 
 
 def begin_with(settings: TrainSettings, run: RunFolder, splits: Splits) -> None:
-    """Compare the data of a run that goes on, keep those of a new one, and look for leaks.
+    """Compare a resumed run's data with its record, or record a new run's; look for leaks.
 
     Args:
-        settings: of the run.
+        settings: the run's settings.
         run: its folder, opened with them.
         splits: as training sees them.
 

@@ -27,7 +27,7 @@ Page = Callable[[Comparison, Path], None]
 def main(overrides: list[str], finished: Finished | None = None, page: Page | None = None) -> None:
     """Train once for each policy, print the test scores side by side and compare the captions.
 
-    Runs that are finished are not trained again, and a run that was stopped goes on.
+    Finished runs are not trained again, and a stopped run resumes.
 
     Args:
         overrides: as of ``captioning train``.

@@ -43,7 +43,7 @@ class Suggestion:
         rate: suggested learning rate.
         rates, losses: of all updates.
         smoothed: running mean of the losses.
-        folder: of the plot and the curve.
+        folder: folder of the plot and the curve.
     """
 
     rate: float
@@ -89,7 +89,7 @@ class Sweep(pl.Callback):
 def find_lr(settings: TrainSettings) -> Suggestion:
     """Sweep the learning rate; leaves plot and curve in ``run_dir/find_lr``, and no weights.
 
-    Several processes come to the same suggestion, which the first of them writes.
+    All processes compute the same suggestion; the first of them writes it.
 
     Raises:
         ValueError: settings that do not go together, an objective whose loss does not tell how

@@ -49,7 +49,7 @@ def load_inputs(
     """Read everything that the settings name.
 
     Args:
-        settings: of the run.
+        settings: the run's settings.
         only: for evaluation: this roster stands for all splits, and no step is taken.
         check: gets the splits before anything is computed from their photos.
     """

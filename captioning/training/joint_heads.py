@@ -92,7 +92,7 @@ def read_rosters(settings: DataSettings, more: Data | None, *, num_more: int) ->
     """The splits ``train``, ``val`` and ``test`` of a data set, and two of another.
 
     Args:
-        settings: of the data set.
+        settings: settings of the data set.
         more: another one, whose first photos become ``train_more``, the others ``test_more``.
         num_more: how many are trained on.
 
@@ -165,9 +165,9 @@ def batches(
 
     Args:
         image_index: ``(N,) int64``, the photo of each caption.
-        batch_size: photos in a batch; a last batch of less than half as many is left out.
-        captions_per_image: maximum number of captions of a photo, drawn anew in each pass.
-        generator: of the order and the captions.
+        batch_size: photos in a batch; a last batch of less than half this size is skipped.
+        captions_per_image: maximum number of captions of a photo, drawn again in each pass.
+        generator: draws the order and the captions.
 
     Yields:
         Photos ``(I,)``, captions ``(C,)``, and each caption's position ``(C,)`` among the photos.
@@ -196,7 +196,7 @@ class HeadsTraining(AbstractSettings):
         batch_size: photos.
         captions_per_image: maximum number of captions of a photo in a pass.
         lr, weight_decay: of AdamW.
-        ema_decay: of the averaged weights, an update.
+        ema_decay: decay of the averaged weights, an update.
         val_every: passes between two scores.
     """
 
@@ -230,7 +230,7 @@ def fit(
         train: what they are trained on.
         val: scored every ``settings.val_every`` passes and at the end.
         settings: see there.
-        seed: of batches and dropout.
+        seed: seed of batches and dropout.
 
     Returns:
         Heads with averaged weights, and the validation scores with their ``epoch`` (from 1).
@@ -304,8 +304,8 @@ def train_joint_space(
         more: another data set, see `read_rosters`.
         paths: folders.
         features: grid features of the photos.
-        seed: of all draws.
-        threads: of torch; None: its own choice.
+        seed: seed of all draws.
+        threads: threads of torch; None: its own choice.
         first_images: photos of a split that are read; None: all.
         num_more: photos of ``more`` that are trained on.
         limit_captions: captions of a photo that are trained on, from the first; None: all.
@@ -376,7 +376,7 @@ def retrieval_scores(
         images: ``(I, D)`` unit vectors, I > 1.
         captions: ``(N, D)`` unit vectors, one or more an image.
         image_index: ``(N,) int64`` in [0, I), the image of each caption.
-        seed: of the shuffled pairs: each caption beside another image, drawn evenly.
+        seed: seed of the shuffled pairs: each caption beside another image, drawn evenly.
 
     Returns:
         ``text-to-image R@k``: share of captions whose image is among the k nearest;

@@ -1,7 +1,7 @@
 """Loggers of which a resumed run continues the curves: CSV, wandb and MLflow.
 
-Lightning's own CSV logger starts its file anew whenever a run is resumed. wandb and MLflow continue
-a curve by the id that the run folder keeps.
+Lightning's own CSV logger overwrites its file when a run resumes. wandb and MLflow continue a curve
+by the id that the run folder keeps.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ IDS = Path("logs") / "ids.json"
 class CsvLogger(Logger):
     """A row for each time that something is logged, and a column for each name.
 
-    Rows are appended as they come, so a killed run loses none. A name that is new adds a column;
-    the file is then written anew.
+    Rows are appended at once, so a killed run loses none. A new name adds a column and rewrites the
+    file.
 
     Args:
         save_dir, name, version: the file is ``SAVE_DIR/NAME/VERSION/metrics.csv``.
@@ -68,7 +68,7 @@ class CsvLogger(Logger):
         """Drop the rows of updates that are made again, and a row that was cut off.
 
         Args:
-            step: number of updates that the run has behind it; at 0 the file begins anew.
+            step: number of updates done; at 0 the file starts empty.
         """
         rows = [row for row in read_rows(self.path) if int(row["step"]) < step]
         columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -148,7 +148,7 @@ def mlflow_logger(
     Args:
         save_dir: the run folder; keeps the id, and the files where there is no server.
         experiment: name of the experiment.
-        name: of the run.
+        name: the run's name.
         sweep: what the tag ``sweep`` of the run says; None: no such tag.
         uri: of a tracking server; None: files in ``logs/mlflow``.
 

@@ -38,8 +38,8 @@ def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
     """Within it, an error of too little memory names the settings to lower.
 
     Args:
-        settings: of the run.
-        model: of the run; in training mode while an update is made.
+        settings: the run's settings.
+        model: the run's model; in training mode while an update is made.
 
     Raises:
         MemoryError: there is too little memory.

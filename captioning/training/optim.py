@@ -130,7 +130,7 @@ def cosine_by_epoch(
         optimizer: its learning rate is the first epoch's.
         horizon: updates of the whole run, which play no part: epochs from which curation has
             removed samples are as far down as others.
-        num_epochs: of the whole run.
+        num_epochs: number of epochs of the whole run.
         floor: share of the highest rate after the last epoch, in [0, 1].
     """
     del horizon

@@ -1,4 +1,4 @@
-"""Checkpoints amid an epoch: written when a run is told to stop, or every so many minutes."""
+"""Checkpoints within an epoch, written when a signal stops the run, or at a fixed interval."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ LAG = 2
 
 
 class Preemption(pl.Callback):
-    """Writes ``checkpoints/preempted.ckpt`` after an update, and ends a run that was told to.
+    """Writes ``checkpoints/preempted.ckpt`` after an update, and ends a run that a signal stops.
 
-    The checkpoint holds all that is needed to go on with the next batch. None is written after an
-    epoch's last update: what follows it belongs to the epoch's end, which `last.ckpt` holds. So a
-    run that is told to stop there goes on until that is written. Comes after all callbacks that
-    have a state.
+    The checkpoint holds all that resuming with the next batch needs. None is written after an
+    epoch's last update, because `last.ckpt` holds the epoch's end. A run that is stopped there ends
+    once `last.ckpt` is written. List this callback after all callbacks that have a state.
 
     All processes stop after the same update: each tells the others in every step what it wants, and
     reads two steps later what they agreed on, when that has arrived from the device.
 
     Args:
-        signals: of the run.
-        folder: of the run.
+        signals: the run's signals.
+        folder: the run's folder.
         minutes: between checkpoints amid an epoch; None writes them on signals alone.
-        config: of the run as YAML; it is kept in every checkpoint.
+        config: config of the run as YAML; it is kept in every checkpoint.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Preemption(pl.Callback):
         self._under_way.clear()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stop between two epochs; not called where an epoch goes on.
+        """Stop between two epochs; not called where an epoch resumes.
 
         Raises:
             Stopped: a signal has come, to any process.

@@ -87,7 +87,7 @@ def prepare(
     Args:
         data: the data set.
         paths: folders.
-        features: of its photos.
+        features: features of its photos.
         spread: where features are computed; None: in this process.
         download: fetch files that have an address.
         verify: read all features, those of other data in the same folder too.
@@ -272,7 +272,7 @@ def spread_features(
     Args:
         chosen: the config group ``features``.
         part: where they are computed.
-        identity: of the backbone that this process has built.
+        identity: identity of the backbone that this process has built.
         plugins: packages that workers import.
     """
     spread = chosen_spread(part)
@@ -407,7 +407,7 @@ def _inside(name: str, path: str) -> bool:
 
 
 def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: float) -> None:
-    """One try: append to ``part``, or begin anew where the server's file has changed."""
+    """One try: append to ``part``, or start again if the server's file has changed."""
     num_bytes, validator = _earlier(part)
     headers = {"Range": f"bytes={num_bytes}-", "If-Range": validator} if num_bytes else {}
     request = urllib.request.Request(url, headers=headers)
@@ -435,7 +435,7 @@ def _note(part: Path) -> Path:
 
 
 def _earlier(part: Path) -> tuple[int, str]:
-    """Bytes that can be kept and the server's mark for them; ``(0, "")`` to begin anew."""
+    """Bytes that can be kept and the server's mark for them; ``(0, "")`` to start again."""
     try:
         validator = str(json.loads(_note(part).read_text(encoding="utf-8"))["validator"])
         # A weak ETag does not promise the same bytes.
@@ -491,11 +491,11 @@ def find_objects(
     Args:
         data: the data set.
         paths: folders.
-        detector: of objects.
+        detector: detector of objects.
         split: of the data set.
         first_images: photos read; None: all.
-        steps: of the data.
-        seed: of the steps.
+        steps: the data's steps.
+        seed: seed of the steps.
         batch_size: photos at once.
         out: the file, a line a photo.
 

@@ -45,7 +45,7 @@ class Ending:
     """How a process ended.
 
     Attributes:
-        rank: of the process.
+        rank: rank of the process.
         host: its machine.
         how: ``"done"``; ``"lost"``: without a word; ``"failed"``: with an error; ``"stopped"``: by
             a signal.
@@ -62,10 +62,10 @@ class Lifeline:
     """Connections to other processes, watched by a thread.
 
     Args:
-        rank: of this process.
+        rank: rank of this process.
         world_size: number of processes.
         links: to all others in process 0, to process 0 in all others; by rank and machine.
-        folder: of the run, for the remedy.
+        folder: folder of the run, for the remedy.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Lifeline:
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
     def tell(self, error: BaseException | None) -> None:
-        """Tell the others how this process ends; what is told first counts."""
+        """Tell the other processes how this one ends; the first report counts."""
         if self._told:
             return
         self._told, how = True, "done"
@@ -243,7 +243,7 @@ class EndTogether(pl.Callback):
     """Connects the processes of a run, and tells the others of an error.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
     """
 
     def __init__(self, *, folder: Path) -> None:

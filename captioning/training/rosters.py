@@ -147,7 +147,7 @@ def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPU
 
     Args:
         chosen: the corpus.
-        number: of images, from the first, whose captions are read; None: all.
+        number: number of images, from the first, whose captions are read; None: all.
         group: key of the corpus, for errors.
 
     Raises:
@@ -174,9 +174,9 @@ def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roste
 
     Args:
         roster: not empty.
-        share: of its captions.
-        seed: of the draw.
-        name: of the setting that gave the share, for errors.
+        share: share of its captions.
+        seed: the draw's seed.
+        name: name of the setting that gave the share, for errors.
 
     Raises:
         ValueError: the share is not above 0 and at most 1.
@@ -205,10 +205,10 @@ def with_usable_photos(roster: Roster, entry: Part, *, imported: str | None, cac
 
     Photos that cannot be opened are recorded in ``dropped``. Where features were imported none is
     opened: sizes that boxes are in pixels of are those that came with the features. Nor is it where
-    the reader was told to keep images without photos.
+    the reader keeps images without photos.
 
     Args:
-        roster: of a split.
+        roster: roster of a split.
         entry: the reader and its arguments.
         imported: folder of imported features, if these stand for the photos.
         cache: folder that keeps which photos can be opened.
@@ -226,8 +226,8 @@ def with_sizes(roster: Roster, store: FeatureStore) -> Roster:
     """The roster with sizes of photos from a store, where annotations with boxes have none.
 
     Args:
-        roster: of images that may be in the store or not.
-        store: of imported features.
+        roster: roster of images that may be in the store or not.
+        store: store of imported features.
     """
     unknown = list(dict.fromkeys(s.image_id for s in roster.samples if s.regions and not s.size))
     sizes = dict(zip(unknown, store.sizes_of_ids(unknown), strict=True))
@@ -274,7 +274,7 @@ def check_photos(
         cache_path: JSON file of earlier results; a photo is decoded again when its size or its
             modification time differs.
         max_pixels: a photo of more is dropped without decoding it.
-        num_workers: threads, as decoders leave Python's lock; None for one a processor core.
+        num_workers: threads, as decoders release Python's lock; None: one per CPU core.
 
     Returns:
         One `Dropped` a bad photo, ``item`` being its path, in the order given.
@@ -306,7 +306,7 @@ def check_photos(
 
 
 def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
-    """The roster without the samples of these photos; rows are numbered anew.
+    """The roster without the samples of these photos, with new row numbers.
 
     Args:
         roster: to thin out.

@@ -79,10 +79,10 @@ log = logging.getLogger(__name__)
 
 # What is done with a run that has ended, whose data are there unless it had ended before.
 Finished = Callable[[TrainSettings, CaptionDataModule | None], None]
-# A run that was told to stop, as when its job is queued anew, may need these to end.
+# A stopped run, as when its job is requeued, may need this long to end.
 LOCK_SECONDS = 10.0
 COUNTED = "captioning.text.tokenizers.words.WordTokenizer.build"
-MIN_CAPTIONS = 20_000  # of fewer the tokens are made anew in no time
+MIN_CAPTIONS = 20_000  # for fewer, tokenizing again takes no time
 FORMAT = 1  # another one wherever this project turns captions into other tokens
 PACKAGES = ("nltk", "tokenizers")  # and where these do
 
@@ -103,7 +103,7 @@ def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str
     """Train and test; everything is left in ``settings.run_dir``.
 
     Args:
-        settings: of the run.
+        settings: the run's settings.
         finished: called in the first process when the run has ended, with its data; with None
             where it had ended before, as what this does may have been cut short.
 
@@ -113,7 +113,7 @@ def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str
     Raises:
         ValueError: the folder holds a run of other settings, or they do not go together.
         MemoryError: too little memory; names what to lower.
-        Stopped: a signal asked for it; what was computed is kept, and a job of Slurm queued anew.
+        Stopped: a signal asked for it; the results so far are kept, and a Slurm job is requeued.
     """
     check_run(settings)
     folder = RunFolder(Path(settings.run_dir))
@@ -223,7 +223,7 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
 
 
 def _finish_loggers(trainer: pl.Trainer) -> None:
-    """Close wandb's run: the next run of a sweep in this process would go on in it."""
+    """Close wandb's run: the next run of a sweep in this process would continue it."""
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
@@ -238,7 +238,7 @@ def _quieten(settings: TrainSettings, folder: Path) -> None:
     warnings.filterwarnings("ignore", "Found .* in eval mode at the start of training")
     # Updates are counted over epochs: an epoch of few of them is logged, too.
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
-    # All processes come to the same scores, as they have gathered captions and losses.
+    # All processes have the same scores, as they have gathered captions and losses.
     warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (settings.logger or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
@@ -403,15 +403,15 @@ def fit(
     """Train.
 
     Args:
-        trainer: of the run, whose folder is its own.
+        trainer: trainer of the run, whose folder is its own.
         model: to train.
         datamodule: gives the batches.
-        checkpoint: to go on from.
+        checkpoint: the file to resume from.
         signals: that the trainer's `Preemption` listens to.
 
     Raises:
-        Stopped: a signal asks for it; says how to go on.
-        KeyboardInterrupt: somebody stops the run; says how to go on.
+        Stopped: a signal asks for it; the message says how to resume.
+        KeyboardInterrupt: the user stops the run; the message says how to resume.
         ValueError: settings that Lightning refuses.
     """
     try:
@@ -448,7 +448,7 @@ def quieten_loaders(datamodule: CaptionDataModule) -> None:
     if not datamodule.reads_pixels:
         # Cached features are read in milliseconds: loader processes would only cost time.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    # A loader whose processes stay is kept and not made anew, which is what can hang.
+    # A loader with persistent processes is kept; only making it again can hang.
     warnings.filterwarnings("ignore", ".*persistent_workers=True.*can lead to instability.*")
 
 
@@ -532,8 +532,8 @@ def tokens_of(roster: Roster, tokenizer: AbstractTokenizer, *, cache: str) -> To
     """Tokens of all captions of a roster; those that were made before are mapped into memory.
 
     Args:
-        roster: of N captions.
-        tokenizer: of the run.
+        roster: roster of N captions.
+        tokenizer: the run's tokenizer.
         cache: folder of what later starts and runs may use.
     """
 

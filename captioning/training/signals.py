@@ -15,8 +15,8 @@ from captioning.runtime.slurm import is_preempted, job_id, requeue
 log = logging.getLogger(__name__)
 
 HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-# Further processes of a job wait so long for the first to queue it anew, which ends them all:
-# some clusters end a job as soon as one of its processes has ended.
+# Further processes of a job wait this long for the first to requeue it, which ends them all: some
+# clusters end a job as soon as one of its processes has ended.
 REQUEUE_SECONDS = 20.0
 
 
@@ -24,8 +24,8 @@ class Stopped(BaseException):
     """A run was ended by a signal; no error.
 
     Args:
-        message: what is kept, and how to go on.
-        number: of the signal.
+        message: the results that are kept, and how to resume.
+        number: the signal's number.
 
     Attributes:
         status: exit status, as shells report it. That of further processes is 0, as those that
@@ -88,11 +88,11 @@ class StopSignals:
             raise Stopped("stopped after training; resume=auto resumes", number=self.received)
 
     def pass_on(self, stopped: Stopped) -> None:
-        """Do what the signal asks for beside ending: queue the job anew, as its last act.
+        """Requeue the job as the last act, if the signal asks for it.
 
         A handler that was there before, such as submitit's, is called. Otherwise SIGUSR1 and
-        SIGUSR2 queue the job of Slurm anew, and SIGTERM does where Slurm preempts it. Handlers stay
-        in place, as the queue sends further signals.
+        SIGUSR2 requeue the Slurm job, and SIGTERM does so if Slurm preempts it. Handlers stay in
+        place, as the queue sends further signals.
         """
         previous = self._previous.get(signal.Signals(stopped.number))
         job, is_last_word = job_id(os.environ), stopped.number == signal.SIGTERM

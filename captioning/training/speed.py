@@ -1,4 +1,4 @@
-"""Settings that make training fast on a GPU: what ``auto`` comes to, and what torch is told."""
+"""Settings that make training fast on a GPU: resolves ``auto`` and configures torch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def uses_cuda(accelerator: str) -> bool:
 def own_device(settings: TrainSettings) -> torch.device:
     """The device that this process trains on, before Lightning has taken it.
 
-    A network tried out on another GPU would leave some hundred MB there.
+    A network tried out on another GPU would leave hundreds of MB there.
     """
     if not uses_cuda(settings.accelerator):
         return torch.device("cpu")

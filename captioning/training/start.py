@@ -39,7 +39,7 @@ class Start:
     Attributes:
         name: as it was asked for.
         captioner: class and tokenizer, as in checkpoints.
-        weights: of the model, by name.
+        weights: weights of the model, by name.
         features: name of the features that it was trained on.
         backbone: weights of the backbone that made them, by name, where an export holds them.
     """
@@ -107,7 +107,7 @@ def load_start(name: str | None, *, features: str) -> Start | None:
     """What ``start_from`` names; None: new weights.
 
     Args:
-        name: of a run, an export, or `SHIPPED`.
+        name: name of a run, an export, or `SHIPPED`.
         features: name of those of the run that begins with it.
 
     Raises:
@@ -202,9 +202,9 @@ def _with_backbone(
     """Weights with a backbone where the model has one, and without where it has none.
 
     Args:
-        weights: of the captioner to begin with.
+        weights: weights of the captioner to begin with.
         first: the new model's.
-        backbone: of the features that ``weights`` were trained on; empty: not known.
+        backbone: backbone of the features that ``weights`` were trained on; empty: not known.
     """
     own = {name: tensor for name, tensor in first.items() if name.startswith(BACKBONE)}
     trained = {name for name in weights if name.startswith(BACKBONE)}
@@ -222,7 +222,7 @@ def _grown(weight: Tensor, first: Tensor, known: int, size: int, extra: int) -> 
     Rows behind those of the words stay behind them.
 
     Args:
-        weight: of the captioner to begin with.
+        weight: weight of the captioner to begin with.
         first: the new model's.
         known: words of the former.
         size: words of the latter.

@@ -43,13 +43,14 @@ class StepMemory:
 
     Attributes:
         weights: all of the model, and its buffers.
-        gradients: of what trains.
+        gradients: gradients of what trains.
         optimizer: its states between steps.
         activations: the most beside these: what the backward pass needs of a batch, or what an
             update needs for a moment.
-        workspace: of libraries that compute on a CPU, and what their allocator cannot use.
+        workspace: workspace of libraries that compute on a CPU, and what their allocator cannot
+            use.
         logits: how much of the activations has a number a word of the vocabulary.
-        image_states: of all photos, see `captioning.models.layers.image_states`.
+        image_states: image states of all photos, see `captioning.models.layers.image_states`.
         is_measured: whether a real step was measured.
     """
 
@@ -284,7 +285,7 @@ class SayStepMemory(pl.Callback):
     """Logs before the first step what memory a step needs, and what to lower if it will not fit.
 
     Args:
-        settings: of the run.
+        settings: the run's settings.
 
     Attributes:
         needed: what a step needs; None until it is known.

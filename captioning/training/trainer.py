@@ -96,8 +96,8 @@ def build_trainer(
     """The trainer of a run.
 
     Args:
-        settings: of the run.
-        folder: of the run.
+        settings: the run's settings.
+        folder: the run's folder.
         saved: the run's config, which checkpoints amid an epoch hold.
         evaluation: logs the scores that other callbacks monitor, so it comes first.
         truth: the planted faults by sample, if any, for curation.
@@ -255,7 +255,7 @@ class WarmWeightAveraging(WeightAveraging):
     on the host, as asking the device for their number would wait for it.
 
     Args:
-        decay: of the average in the long run, in (0, 1).
+        decay: decay of the average in the long run, in (0, 1).
     """
 
     def __init__(self, *, decay: float) -> None:
@@ -292,7 +292,7 @@ class WarmWeightAveraging(WeightAveraging):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Go on with the average and its number of updates."""
+        """Restore the average and its number of updates."""
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         if self._average_model is not None:
             self._number = int(self._average_model.n_averaged)

@@ -328,7 +328,7 @@ def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
     Args:
         backbone: on the photos' device.
         pixels: ``(N, 3, H, W) uint8``.
-        precision: of `DTYPES`; a store has those of `Precision`.
+        precision: precision of `DTYPES`; a store has those of `Precision`.
 
     Returns:
         ``(N, h*w, D)``.

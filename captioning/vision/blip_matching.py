@@ -28,11 +28,11 @@ class BlipMatching:
 
     Args:
         network: a ``BlipForImageTextRetrieval``.
-        processor: of photos and texts.
+        processor: processor of photos and texts.
         space: name of the weights.
         head: ``"itm"``, the probability of a match by the matching head, which reads caption and
             photo together; ``"itc"``, the cosine of both, which is faster.
-        precision: of the network.
+        precision: the network's precision.
         batch_size: pairs at once.
         device: where it runs.
     """

@@ -56,7 +56,7 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
     """``model``, ``preprocess`` and ``tokenize`` of a `captioning.vision.clip.ClipEncoder`.
 
     Args:
-        folder: of a CLIP, its tokenizer and its ``preprocessor_config.json``.
+        folder: folder of a CLIP, its tokenizer and its ``preprocessor_config.json``.
 
     Raises:
         FileNotFoundError: a file is missing.

@@ -118,8 +118,8 @@ class TorchvisionDetector(AbstractDetector):
         name: its builder, such as ``fasterrcnn_resnet50_fpn_v2``.
         weights: ``DEFAULT`` or other weights of torchvision, which are fetched, or the file of a
             ``state_dict`` (``.safetensors`` or ``.pt``).
-        labels: file of class names, one a line, the first for class 1 (0 is the background);
-            needed with weights of one's own.
+        labels: file of class names, one a line, the first for class 1 (0 is the background); needed
+            with your own weights.
         device: where it runs; ``"auto"`` takes a GPU if there is one.
         **options: of `AbstractDetector`.
 
@@ -202,7 +202,7 @@ class TransformersDetector(AbstractDetector):
 
 
 class OnnxDetector(AbstractDetector):
-    """A detector of one's own as an ONNX file, run by onnxruntime.
+    """Your own detector as an ONNX file, run by onnxruntime.
 
     Its single input is a photo ``(1, 3, H, W)`` or ``(3, H, W)`` with values in [0, 1]; if the file
     fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores`` and

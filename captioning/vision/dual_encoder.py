@@ -29,9 +29,9 @@ class DualEncoder:
 
     Args:
         network: gives ``get_image_features`` and ``get_text_features``.
-        processor: of photos and texts.
+        processor: processor of photos and texts.
         space: name of the weights; also names scores.
-        precision: of the network; vectors are single precision.
+        precision: the network's precision; vectors are single precision.
         batch_size: photos or texts at once.
         device: where it runs; ``"auto"`` takes a GPU if there is one.
 

@@ -55,7 +55,7 @@ class JointSpace(nn.Module):
 
         Args:
             image_size: D of the grid features.
-            sentence_size: of the sentence vectors.
+            sentence_size: sentence size of the sentence vectors.
             width: hidden units of each head.
             size: dimensions of the joint space.
             dropout: share of hidden units left out in training, in [0, 1).
@@ -205,7 +205,7 @@ def build_joint_space(
         backbone: ``efficientnet_lite0`` for the packaged heads.
         sentences: ``minilm`` for the packaged heads.
         weights: a file of `save_heads`; None for the packaged heads.
-        device: of backbone and heads; ``"auto"`` takes a GPU if there is one.
+        device: device of backbone and heads; ``"auto"`` takes a GPU if there is one.
 
     Raises:
         FileNotFoundError: no such file.

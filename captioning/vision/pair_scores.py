@@ -26,8 +26,8 @@ class PairScores:
     """How well captions fit their photos, by a scorer, with a cache.
 
     A score is kept under the scorer's identity, the photo's content and the caption's text: only
-    pairs that changed are scored anew, and an interrupted scoring goes on where it was. With
-    several processes each scores its share of the photos.
+    changed pairs are scored again, and an interrupted scoring resumes. With several processes each
+    scores its share of the photos.
 
     Args:
         scorer: scores pairs.

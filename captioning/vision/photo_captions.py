@@ -17,9 +17,9 @@ from captioning.vision.photo_keys import PhotoKeys
 class PhotoCaptions:
     """A captioner with a cache of what it wrote.
 
-    Captions are kept under the captioner's identity and the photo's content, so photos that are
-    captioned already cost nothing, and an interrupted run goes on where it was. With several
-    processes each writes for its share of the photos.
+    Captions are kept under the captioner's identity and the photo's content, so captioned photos
+    cost nothing, and an interrupted run resumes. With several processes each writes for its share
+    of the photos.
 
     Args:
         captioner: writes captions.
@@ -84,7 +84,7 @@ class PhotoCaptions:
         """This process's share: captions by key, from the store or new.
 
         Args:
-            keys: of what to write.
+            keys: keys of what to write.
             asked: the photo and the beginning of each.
         """
         if self._store is None:
@@ -99,7 +99,7 @@ class PhotoCaptions:
             for start in range(0, len(new), size):
                 batch = new[start : start + size]
                 photos, texts = zip(*(asked[key] for key in batch), strict=True)
-                # captioners of one's own may not take beginnings
+                # users' own captioners may not take beginnings
                 begun = {"beginnings": texts} if any(texts) else {}
                 written = self.captioner.write_captions(photos, keys=batch, **begun)
                 store.put({key: _tidy(texts) for key, texts in zip(batch, written, strict=True)})

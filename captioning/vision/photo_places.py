@@ -29,7 +29,7 @@ class ShardPlace:
     Attributes:
         file: the shard.
         place: offset of the member's header in bytes, or the column's name.
-        name: of the member; of a row, its number with the photo's suffix or before its name.
+        name: the member's name; of a row, its number with the photo's suffix or before its name.
     """
 
     file: str
@@ -50,7 +50,7 @@ def member_path(shard: str | Path, offset: int, name: str) -> str:
     Args:
         shard: the tar file.
         offset: where the header of the member begins, in bytes.
-        name: of the member, relative and without ``..``.
+        name: name of the member, relative and without ``..``.
     """
     return f"{shard}/@{offset:012d}/{name}"
 
@@ -62,7 +62,7 @@ def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
         file: the file.
         column: that holds photos; a field of a structure after a dot.
         row: from 0.
-        suffix: of the photo, such as ``".jpg"``; or its name after a ``/``.
+        suffix: suffix of the photo, such as ``".jpg"``; or its name after a ``/``.
     """
     return f"{file}/@{quote(column, safe='')}/{row:09d}{suffix}"
 

@@ -67,8 +67,8 @@ _NO_EXIF = (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error)
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
 _WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in floats
 _MPO = "MPO"  # of a JPEG with a small picture of itself behind it, as cameras write it
-# By values of EXIF's orientation. Pillow's own exif_transpose writes all of EXIF anew, and fails at
-# a damaged entry.
+# By values of EXIF's orientation. Pillow's own exif_transpose rewrites all of EXIF, and fails at a
+# damaged entry.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -101,7 +101,7 @@ def load_rgb(
         max_pixels: a photo of more is refused without decoding it.
         smallest_side: a larger JPEG may come at a half, a quarter or an eighth of its size, which
             is decoded faster, as long as no side is below this; None for its own size.
-        content: of the file, where it was read before.
+        content: content of the file, where it was read before.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -141,7 +141,7 @@ def photo_sizes(
 
     Args:
         path: the photo.
-        content: of the file, where it was read before.
+        content: content of the file, where it was read before.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -178,7 +178,7 @@ def refusals_named(paths: Sequence[Path], photos: Sequence[Image.Image]) -> Iter
     """Errors about one of the photos name its file.
 
     Args:
-        paths: of the photos.
+        paths: paths of the photos.
         photos: the same, opened.
 
     Raises:

@@ -83,7 +83,7 @@ class PromptedProcessor:
     Args:
         pretrained: hub name or folder of the model.
         prompt: see `captioning.text.prompts.prompt_format`.
-        options: of the processor's call, such as ``{size: {height: 224, width: 224}}``.
+        options: options of the processor's call, such as ``{size: {height: 224, width: 224}}``.
         template: options of the chat template.
 
     Raises:
@@ -408,11 +408,11 @@ def rows_of(
 def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Joined tensors as the processor's own call gives them.
 
-    Indices of each photo's rows become those of the whole batch's, and what stands side by side in
-    the last dimension goes there.
+    Indices of each photo's rows become those of the whole batch's, and tensors that are joined
+    along the last dimension are joined there.
 
     Args:
-        kind: of the model.
+        kind: the model's kind.
         tensors: see `PromptedProcessor.joined`.
     """
     changed: dict[str, Any] = {name: value for name, value in tensors.items() if len(value)}

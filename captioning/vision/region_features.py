@@ -16,9 +16,9 @@ def scale_boxes(boxes: Sequence[Box], width: float, height: float, name: str) ->
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in pixels of the photo.
-        width: of the photo, in pixels.
-        height: of the photo, in pixels.
-        name: of the photo, for messages.
+        width: width of the photo, in pixels.
+        height: height of the photo, in pixels.
+        name: name of the photo, for messages.
 
     Raises:
         ValueError: a box without area, outside the photo by more than a pixel, or not finite.
@@ -72,8 +72,8 @@ def coverage(boxes: Sequence[Box], width: float, height: float) -> float:
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in pixels of the photo; ``()`` covers nothing.
-        width: of the photo, in pixels.
-        height: of the photo, in pixels.
+        width: width of the photo, in pixels.
+        height: height of the photo, in pixels.
     """
     columns = sorted({x for box in boxes for x in (box[0], box[2])})
     total = 0.0

@@ -25,7 +25,7 @@ SENTENCES = "sentences"
 
 
 class CuratedDataset(Dataset):
-    """Items of the epoch under way; what they are changes when ``curation.end_epoch()`` does.
+    """Items of the epoch under way; ``curation.end_epoch()`` changes them.
 
     Its length stays that of the first epoch, so that a loader, a sampler and a schedule that were
     made once stay right: where samples were removed, others come a second time in their places,
@@ -42,7 +42,7 @@ class CuratedDataset(Dataset):
             alone: with a loader that does not shuffle, a resumed run sees the same batches.
         fixed_length: False: the length is that of the live samples; build a new loader in every
             epoch.
-        caption_key, image_key: of the items of a data set.
+        caption_key, image_key: keys of the data set's items.
 
     Raises:
         ValueError: a data set of another length than the roster.
@@ -138,7 +138,7 @@ class RowItems:
     Attributes:
         dataset: an item for each row.
         current: the samples before and after curation.
-        caption_key, image_key: what edits replace.
+        caption_key, image_key: the entries that edits replace.
     """
 
     dataset: Any
@@ -178,8 +178,8 @@ def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
 
     Args:
         num_live: at least 1.
-        length: of the data set.
-        seed: of the order of what comes again.
+        length: the data set's length.
+        seed: seed of the order of repeated items.
     """
     passes = [np.arange(num_live)]
     rng = np.random.default_rng(seed)
@@ -199,11 +199,11 @@ def with_rows(
     Items of a set without rows, such as one to evaluate on, are collated as they are.
 
     Args:
-        collate: for the items without their rows.
-        curation: with a tokenizer: of the run whose sentences are told apart.
-        tokenizer: of transformers, by which ``collate`` makes ``labels (B, T)``. With it the batch
-            has under ``"sentences"`` the number ``(B, T) int64`` of each label's sentence, -1 for
-            none, and labels in masked words and sentences are -100.
+        collate: collates the items without their rows.
+        curation: the run whose sentences are told apart; needed with a tokenizer.
+        tokenizer: tokenizer of transformers, by which ``collate`` makes ``labels (B, T)``. With it
+            the batch has under ``"sentences"`` the number ``(B, T) int64`` of each label's
+            sentence, -1 for none, and labels in masked words and sentences are -100.
 
     Raises:
         ValueError: one of curation and tokenizer alone.
@@ -295,11 +295,11 @@ def follows(dataset: Any, curation: Curation) -> CuratedDataset | None:
 
 
 def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> None:
-    """Refuse a training loader that would not show what curation did.
+    """Refuse a training loader that would not yield the curated samples.
 
     Args:
-        loader: of the training.
-        curation: of the run.
+        loader: the training loader.
+        curation: the run's curation.
         rebuilt: whether every epoch has a new loader.
 
     Raises:

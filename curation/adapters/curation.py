@@ -72,8 +72,8 @@ class LoopFolder:
         """The state from which a run resumes, or None to start from the beginning.
 
         Args:
-            curator: of the run that is to begin.
-            first_epoch: what happened in it and later is left out; None for all that is there.
+            curator: the curator of the run that is to begin.
+            first_epoch: events in this epoch and later are left out; None keeps all.
 
         Raises:
             ValueError: the folder holds another run, or one that did not come as far.
@@ -84,7 +84,7 @@ class LoopFolder:
             )
         if (self.path / MANIFEST_NAME).is_file():
             saved, manifest = read_manifest(self.path), manifest_of(curator)
-            manifest.check(saved, self.path, anew=first_epoch == 0)
+            manifest.check(saved, self.path, restart=first_epoch == 0)
         if first_epoch == 0:
             return None
         state = read_state(self._state_path) if self._state_path.is_file() else None
@@ -99,8 +99,7 @@ class LoopFolder:
     def set_aside(self) -> None:
         """Rename the files of an older run that got anywhere; nothing that was computed is lost.
 
-        A new run calls it before it decides anything, as what it decides puts pictures into the
-        same folder.
+        A new run calls it before its first decision, as decisions write into the same folder.
         """
         truth = self.path / TRUTH_NAME
         state = read_state(self._state_path) if self._state_path.is_file() else None
@@ -117,11 +116,11 @@ class LoopFolder:
                 os.replace(path, aside / path.name)
 
     def start(self, curator: Curator, outcome: Outcome | None, *, resumed: bool) -> None:
-        """Make the files say what the run knows.
+        """Bring the files up to date with the run's state.
 
         Args:
-            curator: of the run.
-            outcome: of a decision before training.
+            curator: the run's curator.
+            outcome: the outcome of a decision before training.
             resumed: whether the run resumes; otherwise `set_aside` has been called.
         """
         self._files.start(curator, resumed=resumed)
@@ -135,7 +134,10 @@ class LoopFolder:
         write_state(self._state_path, curator.state_dict())
 
     def write(self, curator: Curator, outcome: Outcome) -> None:
-        """Write the results of an epoch's end; the state comes last, as it is what counts."""
+        """Write the results of an epoch's end.
+
+        The state is written last, because it decides which epoch a run resumes from.
+        """
         self._files.write(curator, outcome, plot=self.plot)
         write_state(self._state_path, curator.state_dict())
 
@@ -145,7 +147,7 @@ class LoopFolder:
 
 
 def manifest_of(curator: Curator) -> Manifest:
-    """What tells a run from others."""
+    """The settings and data that identify a run."""
     return Manifest(
         roster=curator.view.roster.name,
         fingerprint=curator.view.roster.fingerprint,
@@ -171,9 +173,9 @@ class EpochSamples:
 
     Attributes:
         roster: the samples before curation.
-        samples: of the epoch under way.
+        samples: the samples of the current epoch.
         epoch: the number of it.
-        seed: of the run.
+        seed: the run's seed.
     """
 
     roster: Roster
@@ -200,11 +202,11 @@ class Curation:
     decide the same, and the first one writes. Use `open`; the constructor takes built parts.
 
     Args:
-        curator: of the run.
+        curator: the run's curator.
         folder: its files.
 
     Attributes:
-        first_epoch: where the loop begins: 0, or after the last epoch that was closed before.
+        first_epoch: the epoch at which the loop starts: 0, or the one after the last closed epoch.
         current: what data sets follow.
     """
 
@@ -239,14 +241,14 @@ class Curation:
         """Begin a run, or resume the one in ``folder``.
 
         Args:
-            folder: for ``curation.jsonl`` and ``curation/``, with the report.
-            samples: what is trained on, see `curation.adapters.rosters.make_roster`.
-            policy: what selects and amends; a text names a packaged one, see
+            folder: receives ``curation.jsonl`` and ``curation/``, with the report.
+            samples: the training samples, see `curation.adapters.rosters.make_roster`.
+            policy: selects and amends samples; a text names a packaged policy, see
                 `curation.adapters.presets.preset`.
-            seed: with the epoch it decides all that is random in curation.
-            first_epoch: which the loop begins with. None: the one after the last that ``folder``
-                holds. A smaller number, that of your own checkpoint: what came after is forgotten.
-                0: from scratch; an older run is put aside.
+            seed: seed that, with the epoch, decides every random draw of curation.
+            first_epoch: the first epoch of the loop. None: the one after the last that ``folder``
+                holds. A smaller number, such as your own checkpoint's, discards the later epochs. 0
+                starts from scratch and puts an older run aside.
             signals: names of further measurements that `add` gets, such as ``("visual_gain",)``.
             masks: whether the loop leaves masked words and sentences out of its loss, as labels of
                 `curation.adapters.curated_dataset.with_rows` with a tokenizer do. Policies that
@@ -395,7 +397,7 @@ class Curation:
         return self._mean_weight
 
     def expect(self) -> None:
-        """Let a policy that makes pictures begin on what the epoch has shown so far.
+        """Let a policy that makes pictures work ahead with the losses so far in this epoch.
 
         Costs a copy from the device; a few times an epoch is enough.
         """
@@ -407,7 +409,7 @@ class Curation:
         Every process must call it; all return the same outcome.
 
         Returns:
-            What was decided and why, with the new view.
+            The decision with its reasons and the new view.
 
         Raises:
             ValueError: no loss was added, one is not finite, rows outside the roster, or edits that
@@ -440,7 +442,7 @@ class Curation:
             )
 
     def finish(self) -> None:
-        """Write the report, and let go of what the policy holds."""
+        """Write the report, and release the policy's resources."""
         curator = self._curator
         if not curator.ledger.epochs and curator.ledger.num_recorded() > 0:
             log.warning(
@@ -452,7 +454,7 @@ class Curation:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder and what the policy holds, as after an error, and in `finish`."""
+        """Release the folder and the policy's resources, as after an error, and in `finish`."""
         self._curator.policy.amend.close()
         self._files.unlock()
 
@@ -469,7 +471,7 @@ class Curation:
         """Resume from a checkpoint, whatever the folder holds: its files are written again.
 
         Args:
-            state: of `state_dict`.
+            state: the result of `state_dict`.
             mid_epoch: whether the loop resumes amid the epoch; otherwise it repeats the epoch, and
                 its losses so far are forgotten.
 

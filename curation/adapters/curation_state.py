@@ -17,7 +17,7 @@ _KEY = "curation"
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write what `Curator.state_dict` gives; the file appears complete or not at all."""
+    """Write the result of `Curator.state_dict`; the file appears complete or not at all."""
     tensors: dict[str, Tensor] = {}
     plain = _without_tensors(state, "", tensors)
     write_tensors(path, tensors, {_KEY: json.dumps(plain)})

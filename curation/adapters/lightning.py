@@ -32,7 +32,7 @@ class LightningCuration(pl.Callback):
     resume there, see `on_train_start`.
 
     Args:
-        curation: of the run.
+        curation: the run's curation.
         losses_of: gives rows and losses, each ``(B,)``, of what ``training_step`` returned and of
             the batch. Default: rows under one of `ROWS` in the result or in the batch, losses under
             one of `LOSSES` in the result. Further measurements that `Curation.open` lists
@@ -52,7 +52,7 @@ class LightningCuration(pl.Callback):
         self.curation.load_state_dict(state_dict, mid_epoch=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check that what curation does is trained on.
+        """Check that training reads the curated samples.
 
         Raises:
             ValueError: a loader over another data set, a trainer that begins at another epoch, or
@@ -97,7 +97,7 @@ class LightningCuration(pl.Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Let go of what the policy holds."""
+        """Release the policy's resources."""
         self.curation.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -108,10 +108,10 @@ def sentence_means(nll: Tensor, numbers: Tensor, num_sentences: int) -> Tensor:
 
 
 def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list[list[Span]]:
-    """Where the tokens of labels stand in their captions.
+    """The positions of label tokens in their captions.
 
-    The first and the last token of a caption may be other ones in the labels, as they may join what
-    is around the caption.
+    The first and last token of a caption may differ in the labels, as they may join the text around
+    the caption.
 
     Args:
         labels: ``(B, T) int64`` in host memory, before words are masked in them.

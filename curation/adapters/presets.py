@@ -33,8 +33,8 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
 
     Args:
         name: such as ``"remove"`` (``curation=NAME`` of ``captioning train``).
-        *overrides: of the groups and keys below ``curation``, as on the command line; also of other
-            groups put there, such as ``similarity@curation.score=joint_space``.
+        *overrides: overrides of groups and keys below ``curation``, as on the command line; also
+            groups placed there, such as ``similarity@curation.score=joint_space``.
 
     Raises:
         ValueError: no such policy, group or key, or a wrong value; or one that needs passes of its

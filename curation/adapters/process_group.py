@@ -40,9 +40,9 @@ def check_agreement(lines: Iterable[str], device: torch.device, epoch: int) -> N
     """Stop where processes decided differently.
 
     Args:
-        lines: of the journal, in order.
-        device: that the processes talk over.
-        epoch: that was decided on.
+        lines: lines of the journal, in order.
+        device: the device that the processes communicate through.
+        epoch: the epoch of the decision.
 
     Raises:
         RuntimeError: the lines differ between processes.

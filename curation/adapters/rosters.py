@@ -1,4 +1,4 @@
-"""Rosters from what users have in Python: records, tables of Hugging Face, image folders."""
+"""Make rosters from Python objects: records, tables of Hugging Face, image folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_roster(samples: Any, *, name: str = "train") -> Roster:
     """The samples of a training set, one for each caption, in the order in which they are given.
 
     A photo whose bytes are in the table is known by its name there and a digest of its bytes, such
-    as ``0-1a2b3c4d5e6f.png``: what was uploaded from folders has lost their names.
+    as ``0-1a2b3c4d5e6f.png``: data sets uploaded from folders have lost the folders' names.
 
     Args:
         samples: a `Roster`; records, which are mappings with an image (``image``, ``image_path`` or
@@ -29,7 +29,7 @@ def make_roster(samples: Any, *, name: str = "train") -> Roster:
             optionally, ``image_id`` and ``sample_id``, or pairs of image and caption; a table of
             the package ``datasets`` with such columns; or the folder of an image folder with
             ``metadata.jsonl``. An image is a path, or anything else with an ``image_id``.
-        name: of the roster, where it has none.
+        name: the roster's name, if it has none.
 
     Raises:
         ValueError: a record that is not as said, or an id that occurs twice; names the record.
@@ -67,7 +67,7 @@ def _append(
 
     Args:
         rows: is added to.
-        record: of an image.
+        record: record of an image.
         number: its place, from 0.
         counts: captions of each image so far.
         paths: by their names, as making one takes a while.

@@ -43,7 +43,7 @@ class TrainerCuration(TrainerCallback):
     it, amid an epoch too.
 
     Args:
-        curation: of the run.
+        curation: the run's curation.
         shift: whether the model's logits of a place are for the label of the next one.
     """
 
@@ -224,8 +224,8 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
     """``(B,)`` mean loss a token of every caption, of the outputs of a model.
 
     Args:
-        outputs: with ``logits (B, S, V)``, or with ``log_probs`` and ``label_mask``, as models
-            have them whose head TRL has fused with the loss.
+        outputs: the model's outputs: ``logits (B, S, V)``, or ``log_probs`` and ``label_mask`` if
+            TRL has fused the head with the loss.
         labels: ``(B, T)``, -100 where a token is not learnt.
         shift: see `per_sample_losses`.
 
@@ -276,7 +276,7 @@ def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool)
     nothing of the vocabulary's size is computed again.
 
     Args:
-        loss: with gradient; any multiple of the tokens' summed or mean cross-entropy.
+        loss: the loss with gradient; any multiple of the tokens' summed or mean cross-entropy.
         labels: see `caption_losses`.
         places: S, of the logits ``(B, S, V)``.
         shift: see `per_sample_losses`.

@@ -78,9 +78,9 @@ def mask(
     """An edit that takes further parts of a caption out of the loss, beside those that are out.
 
     Args:
-        context: of the decision.
+        context: the decision's context.
         candidate: the sample, and why it was selected.
-        spans: of `new_spans`.
+        spans: spans of `new_spans`.
         weight: what is left of the loss of their tokens, in [0, 1).
     """
     new = (MaskedSpan(start=span.start, stop=span.stop, weight=weight) for span in spans)

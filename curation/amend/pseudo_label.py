@@ -31,8 +31,8 @@ class PseudoLabel(AbstractAmender):
     the caption of constrained search, which must say what is known to be in the photo (PLC), the
     second that of plain search (with the first: PLB). With twice as many samples, a third begins
     with constrained search again, and so on: the photo is seen as often as others with as many
-    captions. When the policy acts again, the captioner of that time writes all captions anew. The
-    weights are those of the step, not averaged ones.
+    captions. When the policy acts again, the captioner of that epoch writes all captions again,
+    with the weights of the step, not averaged ones.
 
     Args:
         constrained: search under constraints, such as `ConstrainedBeamSearch`; None: not done.
@@ -40,8 +40,8 @@ class PseudoLabel(AbstractAmender):
         constraints: which words, from the samples as the annotations have them, such as
             `constraints_from_classes` or `constraints_from_regions`; needed by constrained search.
         met_only: leave a sample as it is where its constraints were not met.
-        online: once a photo has its captions, write them anew in every batch that it is in, by the
-            captioner of that moment. The journal keeps those of the rounds alone.
+        online: once a photo has its captions, the current captioner writes them again in every
+            batch with the photo. The journal keeps those of the rounds alone.
 
     Raises:
         ValueError: no search, or constrained search without constraints.
@@ -73,7 +73,7 @@ class PseudoLabel(AbstractAmender):
         """Take the captioner, and rewrite each batch where captions are online.
 
         Raises:
-            ValueError: batches that cannot be made anew, or weights in shards.
+            ValueError: the batches cannot be made again, or the weights are in shards.
         """
         self._trainer, self._module = trainer, module
         if self.online:
@@ -145,7 +145,7 @@ class PseudoLabel(AbstractAmender):
         """Captions of the samples' photos.
 
         Args:
-            kind: of the search.
+            kind: the search's kind.
             samples: one or more of each photo.
             shared: whether all processes have these photos and each captions its share; otherwise
                 this one captions them all.

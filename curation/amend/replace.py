@@ -112,7 +112,7 @@ class AbstractImageAmender(AbstractAmender):
     """Shared part of all amenders that take pictures from a source.
 
     Args:
-        source: of the pictures.
+        source: source of the pictures.
 
     Raises:
         ValueError: no source.
@@ -150,7 +150,7 @@ class ReplaceImage(AbstractImageAmender):
     is counted with the reason. A sample that is selected again gets yet another picture.
 
     Args:
-        source: of the pictures.
+        source: source of the pictures.
 
     Raises:
         ValueError: no source.
@@ -210,7 +210,7 @@ class ReplaceBoth(AbstractImageAmender):
     """Replaces the caption first and then the picture by one for the new caption: both or neither.
 
     Args:
-        source: of the pictures.
+        source: source of the pictures.
         caption: replaces captions, such as `ReplaceCaption` or `ModelCaption`; default a random
             sibling.
 

@@ -49,7 +49,7 @@ class ReplacedSentences:
     Attributes:
         old: where the sentences stood in the old caption, in order.
         new: where those stand that took their place in the new caption, in the same order.
-        source: of the new ones: ``sibling:ID``, or ``model:NAME``.
+        source: source of the new ones: ``sibling:ID``, or ``model:NAME``.
     """
 
     old: tuple[MaskedSpan, ...]

@@ -149,7 +149,7 @@ def write_shard(
     settings: Mapping[str, Any],
     plugins: Sequence[str] = (),
 ) -> None:
-    """Caption and score the photos of a shard; go on after the last whole block of a killed run.
+    """Caption and score the photos of a shard; resume after the last whole block of a killed run.
 
     The first line says who judged: `Judge.identity`. Each further line is a photo: ``image_id``,
     the scores of its ``written`` captions, and ``made`` captions with scores. A block's first photo
@@ -157,7 +157,7 @@ def write_shard(
 
     Args:
         shard: which photos.
-        folder: of the set.
+        folder: the set's folder.
         roster: the training set.
         build: makes a judge in each process.
         spread: where the judges work.
@@ -286,7 +286,7 @@ class RecordedCaptions:
     Args:
         records: lines by ``image_id``.
         roster: the data that they are of.
-        name: of the captioner.
+        name: the captioner's name.
     """
 
     def __init__(self, records: Records, roster: Roster, *, name: str) -> None:
@@ -318,7 +318,7 @@ class RecordedScores:
     Args:
         records: lines by ``image_id``.
         roster: the data that they are of.
-        name: of the measure.
+        name: the measure's name.
     """
 
     is_probability = False  # suspicion is minus the score, whatever its unit
@@ -387,7 +387,7 @@ def merge(
 
     Args:
         roster: the training set.
-        records: of all its photos.
+        records: records of all its photos.
         head: who judged, the first line of the shards.
         folder: gets ``curation.jsonl``, ``curation/report.html``, ``captions.json`` (the curated
             set as COCO has it) and ``captions.jsonl`` (the accepted captions, for
@@ -526,8 +526,8 @@ def capfilt(
             None: all photos.
         split: of the data set.
         first_images: photos read; None: all.
-        steps: of the data.
-        seed: of what is drawn.
+        steps: the data's steps.
+        seed: seed of what is drawn.
         spread: where photos are captioned and scored; None: in this process.
         plugins: packages that other processes import.
 

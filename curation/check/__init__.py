@@ -1,4 +1,4 @@
-"""What is wrong with photos and their captions: nothing is trained, and nothing is changed.
+"""Finds faults in photos and their captions: nothing is trained, and nothing is changed.
 
 ::
 

@@ -45,15 +45,15 @@ def export_cleaned(
     held out of a training on the cleaned set.
 
     Args:
-        result: of a check.
+        result: a check's result.
         folder: new or empty.
         format: one of `curation.export.export.FORMATS`.
         photos: ``"copy"``, ``"link"`` or ``"none"``; None: as the format needs.
         mend: ``"words"`` keeps captions in which nothing but one word is surely wrong, with the
             word replaced, see `curation.check.mend.mendable`; ``"sentences"`` takes sentences that
             do not fit the photo out of captions, see `curation.check.mend.shortenings`.
-        seed: of the check, for the journal.
-        style: of formats that have several forms; None: the plain ones.
+        seed: the check's seed, for the journal.
+        style: form of a format that has several; None: the plain one.
         held_out: share of the photos that each split gets which is drawn; 0: none is drawn.
         keys_folder: caches hashes of photos; None: they are computed each time.
 
@@ -85,7 +85,7 @@ def export_cleaned(
 def draw_splits(
     view: CurationView, given: Mapping[Path, Split], held_out: float, keys_folder: str | Path | None
 ) -> tuple[Mapping[Path, Split], str]:
-    """The splits of a folder's photos, drawn where it has none, and what the card says of that.
+    """The splits of a folder's photos, drawn if it has none, and the card's text about them.
 
     Raises:
         ValueError: the share is not between 0 and 0.5.
@@ -150,11 +150,11 @@ def _is_check(table: Path) -> bool:
 def write_result(result: CheckResult, folder: str | Path, *, num_shown: int = 24) -> list[Path]:
     """Write the table, the page, and the table as Parquet if pyarrow is there.
 
-    What is said of the folder as a whole has a table of its own: a row a finding, or a row each of
-    its files and words.
+    Findings on the folder as a whole have a separate table: a row a finding, or a row each of its
+    files and words.
 
     Args:
-        result: of a check.
+        result: a check's result.
         folder: earlier files of the same names are replaced.
         num_shown: captions of each kind on the page.
 

@@ -28,7 +28,7 @@ NUM_OTHERS = 9  # other captions of a photo that a card shows
 
 
 class Checked(Flagged, Protocol):
-    """What a page shows of a `curation.check.result.CheckResult`."""
+    """The data of a page on a `curation.check.result.CheckResult`."""
 
     @property
     def source(self) -> str:
@@ -73,7 +73,7 @@ def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> Non
     """Write the page, which needs no network.
 
     Args:
-        result: of a check.
+        result: a check's result.
         path: the HTML file.
         num_shown: captions of each kind, the worst first.
     """
@@ -201,7 +201,7 @@ def _shown(check: Check, value: float) -> str:
 
 
 def _marked(caption: str, worst: SentenceDoubt | None) -> list[str] | None:
-    """What stands before the worst sentence, the sentence, and what follows."""
+    """The text before the worst sentence, the sentence, and the text after it."""
     if worst is None:
         return None
     parts = (caption[: worst.start], worst.sentence, caption[worst.stop :])
@@ -209,7 +209,7 @@ def _marked(caption: str, worst: SentenceDoubt | None) -> list[str] | None:
 
 
 def _changed(caption: str, new: Replacement | None) -> list[str] | None:
-    """What stands before a wrong word, the word, what should stand there, and what follows."""
+    """The text before a wrong word, the word, its correction, and the text after it."""
     if new is None:
         return None
     start, stop = new.doubt.start, new.doubt.start + len(new.doubt.word)

@@ -26,13 +26,13 @@ class Check:
 
     Attributes:
         name: column of the table, and name of the threshold.
-        title: for pages.
-        measures: what its value is, with the unit.
+        title: title on pages.
+        measures: the meaning of its value, with the unit.
         score: measures it.
         threshold: values from it on are flagged, see ``low_is_bad``.
         low_is_bad: values below the threshold are flagged.
         is_chance: values are chances of a fault, in [0, 1].
-        removes: what it flags is left out of the cleaned set; else it is only told.
+        removes: whether the cleaned set leaves out its flagged captions; else it only reports them.
         needs_space: whether it needs embeddings.
     """
 

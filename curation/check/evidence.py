@@ -1,4 +1,4 @@
-"""What checks look at: captions, what was seen of each photo, and vectors of both."""
+"""The data that checks read: captions, measurements of each photo, and vectors of both."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Options = ParamSpec("Options")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoFacts:
-    """What was seen of a photo when it was opened.
+    """Measurements of a photo, made when it was opened.
 
     Attributes:
         problem: why it cannot be used; empty for a good photo.
         size: width and height in pixels; zeros where it cannot be opened.
         contrast: standard deviation of grey values, in [0, 128].
         hash: see `curation.score.duplicate.difference_hash`.
-        measured: by name, see `curation.check.photo_checks.MEASURES`; empty where it cannot be
-            opened.
-        key: of the file's content, see `captioning.vision.photo_keys.content_key`; empty where it
-            is not known.
-        file_size: in bytes.
+        measured: measures by name, see `curation.check.photo_checks.MEASURES`; empty if it cannot
+            be opened.
+        key: key of the file's content, see `captioning.vision.photo_keys.content_key`; empty if
+            unknown.
+        file_size: size of the file in bytes.
     """
 
     problem: str = ""
@@ -52,17 +52,17 @@ class Evidence:
 
     Attributes:
         roster: the captions.
-        photos: by path, in the order of first captions.
+        photos: photos by path, in the order of their first captions.
         photo_vectors: ``(P, D)`` of unit length, NaN for bad photos; None: not embedded.
         caption_vectors: ``(N, D)`` in the same space.
         sentence_vectors: ``(N, E)`` of unit length, to compare captions with each other; may be
             ``caption_vectors``.
         encoder: embeds further texts in that space; None: nothing does.
         space: name of the space; empty for none.
-        splits: of photos by path, where the set says them.
-        seed: of all draws.
+        splits: splits of photos by path, if the set names them.
+        seed: seed of all draws.
         cache_folder: keeps what networks say of words; None: nothing does.
-        generators: what is known of a folder for image generators; None: it is none.
+        generators: facts on a folder for image generators; None: it is no such folder.
         progress: called by a check that takes long with the share that is done.
     """
 
@@ -110,8 +110,8 @@ class Evidence:
     def in_order_of_content(self) -> tuple[Evidence, NDArray[np.int64]]:
         """The same in an order that no layout of the files changes; and ``(N,)`` rows in this one.
 
-        Images by their photo's content, captions by their text. What draws, deals folds or trains
-        on captions in this order says the same of a set in whatever layout it comes.
+        Images by their photo's content, captions by their text. Draws, folds and trainings in this
+        order give a set the same results in every layout.
         """
         captions, keys = self.captions, [facts.key for facts in self.facts_of]
         images = [sorted(rows.tolist(), key=captions.__getitem__) for rows in self.groups]
@@ -136,7 +136,7 @@ class Worded(Mapping[int, str]):
 
     Args:
         values: ``(N,)``.
-        words: with a place for the value.
+        words: text with a placeholder for the value.
     """
 
     def __init__(self, values: Floats, words: str) -> None:
@@ -156,14 +156,14 @@ class Worded(Mapping[int, str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What a check measured.
+    """The measurements of a check.
 
     Attributes:
         values: ``(N,)``, NaN where it could not be measured.
-        reasons: of single captions by row, for people.
-        note: of the whole set, for people.
-        words: that are judged, by row, the most likely wrong one first.
-        sentences: that are judged, likewise.
+        reasons: readable reasons for single captions by row.
+        note: readable note on the whole set.
+        words: the judged words by row, the most likely wrong one first.
+        sentences: the judged sentences by row, the most likely wrong one first.
     """
 
     values: Floats

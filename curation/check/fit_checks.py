@@ -34,7 +34,7 @@ class Mixture:
     out beside it.
 
     Attributes:
-        share: of wrong pairs, in [0, 1].
+        share: share of wrong pairs, in [0, 1].
         separation: chance that a given pair scores above a random one (AUC), in [0, 1].
         weights: ``(F + 1,)`` of the features and of 1, the log-ratio of the densities.
         middle, scale: ``(F,)`` of the random pairs' features.
@@ -152,8 +152,8 @@ class _Pairs:
 def caption_fit(evidence: Evidence) -> Scores:
     """The chance that a caption does not belong to its photo, in [0, 1].
 
-    By the likeness of caption and photo, and, where the photo has other captions, by the likeness
-    to the two of them that are most like it. See `Mixture`.
+    Based on the similarity of caption and photo, and to the two most similar other captions of the
+    photo. See `Mixture`.
     """
     pairs = _pairs(evidence)
     values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
@@ -188,9 +188,9 @@ def _reason(features: Sequence[float], random: Values) -> str:
 
 @by_content
 def wrong_photo(evidence: Evidence) -> Scores:
-    """The chance that none of a photo's captions belongs to it, in [0, 1].
+    """The probability that none of a photo's captions belongs to it, in [0, 1].
 
-    Of photos with several captions, by the mean likeness of these.
+    Photos with several captions are scored by the captions' mean similarity.
     """
     pairs = _pairs(evidence)
     values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
@@ -214,10 +214,10 @@ def wrong_photo(evidence: Evidence) -> Scores:
 
 
 def shifted(evidence: Evidence) -> Scores:
-    """How much speaks for captions that are those of the photo before or after, in nats.
+    """The evidence in nats that captions belong to the photo before or after.
 
-    Of a run of at least three photos in the order of the annotations: the sum of the log-ratios of
-    the neighbour's likelihood to their own, less a price a photo.
+    Scores runs of at least three photos in the order of the annotations: the sum of the log-ratios
+    of the neighbour's likelihood to their own, less a price a photo.
     """
     pairs = _pairs(evidence)
     values = np.zeros(len(evidence.roster), dtype=np.float32)

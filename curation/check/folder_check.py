@@ -1,4 +1,4 @@
-"""``check(FOLDER)``: reads photos and captions in any layout, and looks for what is wrong."""
+"""``check(FOLDER)``: reads photos and captions in any layout, and finds faults."""
 
 from __future__ import annotations
 
@@ -52,17 +52,16 @@ def check(
     """Check photos and their captions.
 
     Args:
-        folder: in any layout of `captioning.data.readers.own.own.read_own`, or a roster.
-        space: of photos and texts: ``"joint_space"``, which is in the package; other heads of it,
-            ``"FILE.safetensors"``; a folder or hub name of a CLIP or SigLIP of transformers;
-            ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one; or ``"none"``.
-        thresholds: by check, for those that differ from `curation.check.checks.CHECKS`.
+        folder: a folder in any layout of `captioning.data.readers.own.own.read_own`, or a roster.
+        space: embedding space of photos and texts: ``"joint_space"``, which is in the package;
+            other heads of it, ``"FILE.safetensors"``; a folder or hub name of a CLIP or SigLIP of
+            transformers; ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one; or ``"none"``.
+        thresholds: thresholds by check that differ from `curation.check.checks.CHECKS`.
         skip: names of checks that are not made.
         remove: names of checks that only tell of a photo, such as ``"blurry_photo"``, and shall
             flag its captions for removal.
-        cache_folder: where embeddings and what networks say of words are kept for the next time;
-            None: nowhere.
-        seed: of draws.
+        cache_folder: caches embeddings and the networks' scores of words; None: no cache.
+        seed: seed of draws.
         quiet: whether no progress is shown.
         generator: whether the folder is for fine-tuning an image generator, and what is said of
             it; None: where it looks like one, see `is_for_generators`.
@@ -181,7 +180,7 @@ def _scored(checks: Sequence[Check], evidence: Evidence, *, quiet: bool) -> dict
 
 
 def read_all(folder: str | Path, **reading: Any) -> Roster:
-    """All captions of a folder; what cannot be used is left out, and recorded.
+    """All captions of a folder; unusable items are left out, and recorded.
 
     Args:
         folder: see `check`.
@@ -206,7 +205,7 @@ def read_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[s
 
     Args:
         folder: see `check`.
-        roster: of the folder.
+        roster: the folder's roster.
         **reading: arguments of `read_own`.
     """
     return own_questions(folder, roster, **reading)
@@ -228,7 +227,7 @@ def _limits(
 def build_encoders(
     space: str | JointEmbedder, cache_folder: str | Path | None
 ) -> tuple[JointEmbedder | None, TextEmbedder | None]:
-    """The space, and what compares captions with each other; see `check`."""
+    """The embedding space, and the encoder that compares captions; see `check`."""
     if not isinstance(space, str):
         return space, None
     if space == "none":

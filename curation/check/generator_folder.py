@@ -1,4 +1,4 @@
-"""What is known of a folder from which image generators are fine-tuned (LoRA, DreamBooth)."""
+"""Facts on a folder for fine-tuning image generators (LoRA, DreamBooth)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _IN_CLAUSES = frozenset(["a", "an", "the", "is", "are", "was", "were", "his", "h
 
 @dataclass(frozen=True, kw_only=True)
 class Purpose:
-    """What a user says of a folder for an image generator.
+    """A user's settings for a folder for an image generator.
 
     Attributes:
         trigger: word or words that stand for the new concept; empty: they are looked for.
-        class_words: of the concept's kind, such as ``dog``, which every caption should have.
+        class_words: words of the concept's class, such as ``dog``, which every caption should have.
         bucket: side of the training's resolution in pixels.
     """
 
@@ -85,11 +85,11 @@ class Concept:
     """Captions that share a trigger: those of one of kohya's folders, or of the whole set.
 
     Attributes:
-        rows: of the captions.
-        trigger: as it is spelt; empty where none is known.
-        class_words: that the captions should have.
+        rows: rows of the captions.
+        trigger: the trigger as spelt; empty if unknown.
+        class_words: class words that the captions should have.
         is_given: whether a user named the trigger.
-        folder_words: of the name of kohya's folder.
+        folder_words: words in the name of kohya's folder.
     """
 
     rows: tuple[int, ...]
@@ -106,14 +106,14 @@ class Concept:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorFolder:
-    """What is known of a folder before its captions are checked.
+    """Facts on a folder before its captions are checked.
 
     Attributes:
-        concepts: of disjoint captions.
+        concepts: concepts with disjoint captions.
         bucket: see `Purpose`.
         shared: rows whose caption is no text of their photo's own, but of its folder.
         stray: files that are no part of the set.
-        notes: on its files.
+        notes: notes on its files.
         empty: names of photos below the folder whose text is empty.
     """
 
@@ -242,12 +242,12 @@ def _has_masks(folders: Iterable[Path]) -> bool:
 
 
 def look_at_folder(roster: Roster, root: Path | None, purpose: Purpose) -> GeneratorFolder:
-    """What is known of a folder.
+    """Facts on a folder.
 
     Args:
         roster: its captions.
         root: the folder; None: there is none to look at.
-        purpose: what its user says.
+        purpose: the user's settings.
     """
     by_folder: dict[Path, list[int]] = defaultdict(list)
     for sample in roster.samples:
@@ -342,11 +342,11 @@ def _trigger_of_folder(captions: Sequence[str], said: Repeats) -> str:
 def found_trigger(captions: Sequence[str], *, anywhere: bool = False) -> str:
     """The word with which most captions begin, if it looks like a trigger; empty: there is none.
 
-    A trigger is no word of English, or a comma stands behind it.
+    A trigger is not an English word, or a comma follows it.
 
     Args:
-        captions: of a concept.
-        anywhere: whether a word that is none of English counts wherever it stands.
+        captions: captions of a concept.
+        anywhere: whether a word that is not English counts at any position.
     """
     if len(captions) < FEWEST:
         return ""

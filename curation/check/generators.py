@@ -1,6 +1,6 @@
 """Checks of folders from which image generators are fine-tuned.
 
-What holds of more than half of a folder is its habit: it is said once, and no caption is flagged.
+A property of more than half of a folder is its habit: it is said once, and no caption is flagged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def mixed_style(evidence: Evidence) -> Scores:
 
 
 def long_for_clip(evidence: Evidence) -> Scores:
-    """Tokens of CLIP, with the two marks at the ends; what is behind the 77th is not read."""
+    """Tokens of CLIP, with the two marks at the ends; tokens after the 77th are not read."""
     return _tokens(evidence, "CLIP", CLIP_TOKENS, clip_counter)
 
 

@@ -30,7 +30,7 @@ _NO_COLOURED = frozenset(("water", "juice", "light", "lights", "wine", "tea", "h
 
 
 class Flagged(Protocol):
-    """What mending reads of a `curation.check.result.CheckResult`."""
+    """The part of a `curation.check.result.CheckResult` that mending reads."""
 
     @property
     def roster(self) -> Roster:
@@ -120,8 +120,8 @@ class Shortening:
 def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]:
     """Captions without their wrong sentences by row, and by row why others keep or lose all.
 
-    A sentence goes from the check's threshold on. Captions that another check leaves out, and those
-    of which no sentence would be left, are not shortened.
+    A sentence goes from the check's threshold on. Captions that another check removes, or that
+    would lose every sentence, are not shortened.
 
     Raises:
         ValueError: sentences were not judged.
@@ -153,19 +153,19 @@ def replacement(caption: str, doubt: WordDoubt) -> Replacement:
 
 
 def flagged_elsewhere(result: Flagged) -> NDArray[np.bool_]:
-    """``(N,)``: captions that another check than that of words flags, and leaves out."""
+    """``(N,)``: captions that a check other than the word check flags and removes."""
     others = [result.flags[name] for name in result.removing if name != NAME]
     return np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
 
 
 def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Replacement]:
-    """By row the captions in which one word is surely wrong, and nothing else is flagged.
+    """Captions by row in which one word is surely wrong, and nothing else is flagged.
 
     The photo's other captions must say the new word, see `curation.check.support`, and the sentence
     must bear it, see `not_fitting`. Why others are left is `left_unmended`.
 
     Args:
-        result: of a check.
+        result: a check's result.
         threshold: least probability of being wrong at which a word is replaced, in [0, 1].
 
     Raises:
@@ -175,7 +175,7 @@ def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Repl
 
 
 def left_unmended(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, str]:
-    """By row why a caption that is flagged for its word alone is not mended; see `mendable`."""
+    """Reasons by row why a caption flagged for its word alone is not mended; see `mendable`."""
     return {row: why for row, _, why in _judged(result, threshold) if why}
 
 

@@ -1,4 +1,4 @@
-"""Looks at every photo once: what checks need of it, and its vector."""
+"""Looks at every photo once: the measurements that checks need, and its vector."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def look_at(
     quiet: bool = False,
     cache_folder: Path | None = None,
 ) -> Evidence:
-    """What checks look at.
+    """The evidence that checks read.
 
     Args:
         roster: the captions.
-        encoder: of photos and texts; None: checks by text and pixels alone.
+        encoder: encoder of photos and texts; None: checks use text and pixels alone.
         sentences: compares captions with each other; None: by the encoder.
-        seed: of draws.
+        seed: seed of draws.
         quiet: whether no progress is shown.
-        cache_folder: where photos' vectors are kept, and what networks say of words; None: nowhere.
+        cache_folder: caches photos' vectors and the networks' scores of words; None: no cache.
     """
     paths = list(dict.fromkeys(sample.image_path for sample in roster.samples))
     captions = [sample.caption for sample in roster.samples]
@@ -114,8 +114,8 @@ class KeptVectors:
     """Vectors of photos by their content, kept on disk for the next check.
 
     Args:
-        folder: of all such vectors; None keeps nothing.
-        identity: of the encoder.
+        folder: folder of all such vectors; None: no cache.
+        identity: the encoder's identity.
 
     Raises:
         ValueError: a damaged file.

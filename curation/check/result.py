@@ -1,4 +1,4 @@
-"""What checks came to: a table of captions, a summary, a page, and a cleaned set."""
+"""Results of checks: a table of captions, a summary, a page, and a cleaned set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64", "sente
 
 
 class IssueTable:
-    """A row a caption, in the order of the annotations; then what could not be read at all.
+    """A row a caption, in the order of the annotations; then the items that could not be read.
 
     Args:
         columns: names.
@@ -102,7 +102,7 @@ class IssueTable:
 
 
 def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, float]:
-    """Sorts what people look at: captions with nothing but a wrong word come last.
+    """Sorts captions for readers: captions with nothing but a wrong word come last.
 
     Which word fits better is often a matter of taste; that a caption is of another photo is none.
     """
@@ -120,10 +120,10 @@ def _cell(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a judge says of a flagged caption.
+    """A judge's verdict on a flagged caption.
 
     Attributes:
-        score: in [0, 1], higher is a better fit; None: not judged.
+        score: score in [0, 1], higher is a better fit; None: not judged.
         problem: why it was not judged.
     """
 
@@ -140,21 +140,21 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What checks found.
+    """The findings of checks.
 
     Attributes:
         roster: the captions that were checked.
-        scores: by check, in the order of `curation.check.checks.ALL_CHECKS`.
-        thresholds: by check.
+        scores: scores by check, in the order of `curation.check.checks.ALL_CHECKS`.
+        thresholds: thresholds by check.
         source: the folder.
         seconds: how long it took.
-        splits: of photos by path, where the folder says them.
+        splits: splits of photos by path, if the folder names them.
         remove: names of checks that only tell, see `Check.removes`, and shall remove all the same.
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
-        notes: on the folder as a whole.
+        notes: notes on the folder as a whole.
         judge: who took a second look at flagged captions; empty: nobody.
-        judgements: by row, of all flagged captions where there is a judge.
+        judgements: verdicts by row on all flagged captions, if there is a judge.
     """
 
     roster: Roster
@@ -209,7 +209,7 @@ class CheckResult:
         return total
 
     def expected_precision(self, name: str = "fit") -> float | None:
-        """Mean chance of a fault of what a check flags; None where none can be told."""
+        """Mean probability that a flag of a check is right; None if unknown."""
         check = next((c for c in self.checks if c.name == name and c.is_chance), None)
         if check is None or not self.flags[name].any():
             return None
@@ -278,7 +278,7 @@ class CheckResult:
         return dict(zip(JUDGE_COLUMNS, values, strict=True))
 
     def second_look(self, row: int) -> str:
-        """What the judge says of a caption, for people; empty where it was not asked."""
+        """The judge's verdict on a caption, as readable text; empty where it was not asked."""
         one = self.judgements.get(row)
         if one is None:
             return ""
@@ -295,7 +295,7 @@ class CheckResult:
         return self.scores[name].reasons.get(row, name.replace("_", " "))
 
     def summary(self) -> str:
-        """Counts by check, and what is expected of them; a few lines of text."""
+        """Counts by check, and the expected number of faults among them; a few lines of text."""
         samples = self.roster.samples
         head = (
             f"{len(samples):,} captions of {len(self.roster.rows_by_image):,} photos checked in "
@@ -344,7 +344,7 @@ class CheckResult:
         """Print the summary; with a path, write the page too.
 
         Args:
-            path: of the HTML page.
+            path: path of the HTML page.
             num_shown: captions shown of each kind of issue.
         """
         print(self.summary())
@@ -354,12 +354,12 @@ class CheckResult:
     def edits(
         self, mended: Mapping[int, Replacement | Shortening], left: Mapping[int, str]
     ) -> list[Edit]:
-        """For each flagged caption a removal with its reasons, or what mends it.
+        """For each flagged caption a removal with its reasons, or the edit that mends it.
 
         Args:
-            mended: by row captions that stay, with a word replaced or without a sentence, see
+            mended: captions by row that stay, with a word replaced or without a sentence, see
                 `curation.check.mend.mendable` and `shortenings`.
-            left: by row why others are not mended.
+            left: reasons by row why other captions are not mended.
         """
         return [
             mended[sample.row].edit(sample.sample_id, policy=POLICY)

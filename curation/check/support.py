@@ -1,4 +1,4 @@
-"""What the photo's other captions say of a doubted word: the other word, this one, or nothing.
+"""How far the photo's other captions support a doubted word: the other word, this one, or nothing.
 
 Captions of a photo speak of several things: a red shirt and a blue ball are no contradiction. So
 the other captions must say the other word of the *same thing*: a colour of the same noun, a number
@@ -18,7 +18,7 @@ from captioning.text.word_rows import closed_rows
 from curation.base import WordDoubt
 
 _TOKEN = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
-_REACH = 4  # tokens before or after a noun, in which its colour or number stands
+_REACH = 4  # tokens before or after a noun that may hold its colour or number
 
 
 def _words(text: str) -> frozenset[str]:
@@ -107,7 +107,7 @@ _NOUNS_IN_ING = _words("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """What other captions say of a word.
+    """The support of a word in other captions.
 
     Attributes:
         agree: captions that say the other word of the same thing.
@@ -150,11 +150,11 @@ class _Place:
 
 
 def support_of(doubt: WordDoubt, caption: str, others: Sequence[str]) -> Support:
-    """What a photo's other captions say of a doubted word of one of them.
+    """How far a photo's other captions support a doubted word in one of them.
 
     Args:
         doubt: about the word.
-        caption: that holds it.
+        caption: the caption that holds it.
         others: the photo's other captions.
     """
     place = _Place(

@@ -217,7 +217,7 @@ def no_captions(evidence: Evidence) -> Scores:
 
 
 def repetitions(evidence: Evidence) -> Scores:
-    """Words of a caption that only say again what stands right before them, or its sentence."""
+    """Parts of a caption that repeat earlier words, or an earlier sentence."""
     found = {}
     for row, (caption, words) in enumerate(zip(evidence.captions, evidence.words, strict=True)):
         count, text = max(_loop(words), _said_twice(caption), _spaceless_loop(caption))

@@ -1,4 +1,4 @@
-"""A check of single words: which is wrong, and what should stand there.
+"""A check of single words: which word is wrong, and its correction.
 
 Nothing is known of the set but the set itself, so small networks are trained on its own captions
 and judge photos that they did not see, see `curation.score.words.Words`. What they doubt is
@@ -52,14 +52,14 @@ _SPREAD = 3.0  # of the photos' first principal component: networks train well o
 def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
     """The estimated chance that the most doubted word of a caption is wrong, in (0, 1).
 
-    By the caption's other words, the photo's other captions and its vector, where there are such.
-    NaN for captions without a word that could be judged. Networks say how likely another word is
-    that excludes this one, see `captioning.text.word_rivals`; what the photo's other captions say
-    of the same thing makes a chance of that, see `chance_of`.
+    Based on the caption's other words, the photo's other captions and its vector, if available. NaN
+    for captions without a word that could be judged. Networks say how likely another word is that
+    excludes this one, see `captioning.text.word_rivals`; the photo's other captions turn it into a
+    probability, see `chance_of`.
 
     Args:
         evidence: the captions.
-        topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`.
+        topics: topics of the judged words, see `captioning.text.word_rows.TOPICS`.
     """
     values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
     topic_of = [row.topic for row in word_rows()]
@@ -142,8 +142,8 @@ def chance_of(probability: float, support: Support) -> float:
     """The chance that a word is wrong, in (0, 1), by networks and other captions.
 
     Args:
-        probability: of the networks, the mean of several, in [0, 1].
-        support: what other captions say.
+        probability: mean probability of the networks, in [0, 1].
+        support: the support in other captions.
     """
     agree = 0 if support.against else min(support.agree, len(_CHANCES) - 1)
     slope, offset = _CHANCES[agree]
@@ -158,7 +158,7 @@ class _Likeness:
     Args:
         evidence: the captions, with their vectors if they have some.
         vectors: ``(P, D)`` of its photos.
-        encoder: of further texts.
+        encoder: encoder of further texts.
     """
 
     is_probability = False

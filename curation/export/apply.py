@@ -70,7 +70,7 @@ class Reading:
     Attributes:
         options: arguments of `captioning.data.readers.own.own.read_own`, such as ``layout``.
         held_out: share of the photos of a split that is drawn; 0: none is.
-        seed: of the draw of the journal's run.
+        seed: seed of the draw of the journal's run.
         keys_folder: caches hashes of photos; None: they are computed each time.
     """
 
@@ -85,9 +85,9 @@ class Edited:
     """A set with a journal's edits.
 
     Attributes:
-        view: of the part that the journal is of.
-        kind: of the set's layout.
-        splits: of a journal of the whole set: those that the set says, by path.
+        view: view of the part that the journal is of.
+        kind: kind of the set's layout.
+        splits: splits of a journal of the whole set: those that the set says, by path.
         beside: of a journal of the training split: the others.
         has_photos: whether the photos were looked for and found.
         questions: that the set asks, by sample id.
@@ -154,7 +154,7 @@ def apply_to_files(
         images: list of the split's images or image ids, one a line.
         format: one of `curation.export.export.FORMATS`, of a new folder.
         photos: one of `curation.export.export.PHOTOS`, of a new folder.
-        reading: of folders and tables.
+        reading: reading of folders and tables.
 
     Returns:
         The file or folder, what became of the part that the journal is of, the format, which is
@@ -418,7 +418,7 @@ def _write_file(edited: Edited, path: Path, name: str) -> int:
 
 
 def _write_tokens(curated: Sequence[Picture], path: Path) -> None:
-    """Flickr8k's token file; the captions of a picture are numbered anew where some are gone."""
+    """Flickr8k's token file; the captions of a picture get new numbers where some are removed."""
     write_lines(
         path,
         (

@@ -37,7 +37,7 @@ SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "val": ("validation", "valid", "dev", "val"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-_APART = "-._ 0-9"  # what stands around such a word
+_APART = "-._ 0-9"  # characters around such a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ def pictures(
     ``replaced/NAME``, and have their split.
 
     Args:
-        view: of the curated set.
-        splits: of photos by path; those without one, as where lists of splits do not name them, are
-            left out. None or empty: the set has no splits.
+        view: view of the curated set.
+        splits: splits of photos by path; those without one, as where lists of splits do not name
+            them, are left out. None or empty: the set has no splits.
         beside: the set's other splits, which were not curated; the view is its training split.
 
     Raises:
@@ -124,7 +124,7 @@ def _names(paths: Iterable[Path], roots: Collection[Path | None]) -> dict[Path, 
     """Names of photos by path.
 
     Args:
-        paths: of all photos.
+        paths: paths of all photos.
         roots: folders that they can be relative to.
     """
     places = {path: place_in_shard(path) for path in paths}
@@ -297,8 +297,8 @@ def write_metadata(curated: Sequence[Picture], path: Path, names: Mapping[str, s
 
     Args:
         curated: the pictures.
-        path: of the file.
-        names: of the photos beside it, by the pictures' own, which are ``original_name``.
+        path: the file's path.
+        names: names of the photos beside it, by the pictures' own, which are ``original_name``.
     """
     write_lines(
         path,
@@ -336,7 +336,7 @@ def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]
     """What is written of a picture's captions, by name: a value a caption.
 
     Args:
-        picture: of the set.
+        picture: the set's picture.
         told: which of ``weights`` (1 unless weighted down), ``masked_words`` (such as ``"12-17"``;
             empty for none) and ``buckets`` are written, too.
     """

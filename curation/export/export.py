@@ -275,8 +275,8 @@ HOLD_PHOTOS = ("imagefolder", "text_files", *PACKED)
 BESIDE = ("imagefolder", "text_files")  # photos lie beside their captions
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 ROWS_SAY = ("csv", "karpathy")  # the split, in one file
-# What `datasets.load_dataset` is told of a folder, as it would take the journal for data, too:
-# files of a split, and what else it needs.
+# Arguments for `datasets.load_dataset`, which would otherwise read the journal as data: the files
+# of each split, and other needs.
 LOADED: dict[str, tuple[str, dict[str, str]]] = {
     "coco": ("captions{_split}.json", {"field": "annotations"}),
     "jsonl": ("captions{_split}.jsonl", {}),
@@ -318,14 +318,14 @@ def export(
     appears whole or not at all.
 
     Args:
-        record: of the run.
+        record: the run's record.
         run: its folder; None: the edits were decided without training.
         folder: new or empty.
         format: one of `FORMATS`.
         photos: one of `PHOTOS`: whether the pictures come along.
         by_people: whether people had the last word, which the card says.
-        splits: of photos by path, which are written; None: all are of one.
-        style: of formats that have several forms; None: the plain ones.
+        splits: splits of photos by path, which are written; None: all are of one.
+        style: style of formats that have several forms; None: the plain ones.
         about_splits: what the card says of them beside their sizes.
         beside: splits that were not curated, which are written beside the run's training captions.
 

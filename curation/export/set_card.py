@@ -52,7 +52,7 @@ def card(
 
     Args:
         view: the roster and all edits.
-        header: of the journal.
+        header: the journal's header.
         files: what each file of the set holds.
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.

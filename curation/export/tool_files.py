@@ -44,7 +44,7 @@ class Style:
         form: ``"sharegpt"`` (LLaMA-Factory) or ``"llava"``, of messages; ``"kohya"``, of text
             files: folders that say how often an epoch has their photos. None: the plain form.
         question: what messages ask of a photo, where the set asks nothing; None: `QUESTION`.
-        repeats: of training photos, in kohya's form.
+        repeats: repeats of training photos, in kohya's form.
         questions: what the set asks, by sample id.
         beside: the same of splits that were not curated, whose ids may be those of others.
     """

@@ -141,8 +141,8 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an empty or foreign file, a line cut off, a line that is not an edit, or an edit
-            that stands twice; names the file, the line and the remedy.
+        ValueError: an empty or foreign file, a line cut off, a line that is not an edit, or a
+            duplicate edit; the message names the file, the line and the remedy.
     """
     path = find_journal(path)
     lines = _decoded(path.read_bytes(), path).split("\n")

@@ -41,9 +41,9 @@ class CurationCallback(pl.Callback):
 
     Args:
         policy: selects and amends.
-        probe: where losses come from; default `OnlineProbe`, which is free.
-        seed: of the run; with the epoch it decides all that is random in curation.
-        run_folder: where ``curation.jsonl`` and ``curation/`` go; default the trainer's
+        probe: source of the losses; default `OnlineProbe`, which costs no extra pass.
+        seed: the run's seed, which with the epoch decides every random draw of curation.
+        run_folder: receives ``curation.jsonl`` and ``curation/``; default the trainer's
             ``default_root_dir``.
         truth: kinds of planted faults by ``sample_id`` (mapping or JSON file), to be scored by.
         plot: whether a histogram of the losses is drawn for each epoch.
@@ -150,7 +150,7 @@ class CurationCallback(pl.Callback):
             self._active_curator.rehearse(due)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put the ledger on the device, and make the files say what the run knows."""
+        """Move the ledger to the device, and bring the files up to date with the run's state."""
         curator = self._active_curator
         curator.to(pl_module.device)
         self._closed_epoch = max((-1, *curator.ledger.epochs))
@@ -226,8 +226,8 @@ def _require_view(trainer: pl.Trainer) -> CurationView:
     if reload_every != 1:
         raise ValueError(
             "curation needs Trainer(reload_dataloaders_every_n_epochs=1): got "
-            f"{reload_every}, with which removed samples would go on "
-            "being trained on"
+            f"{reload_every}, with which removed samples would continue "
+            "to be trained on"
         )
     datamodule = datamodule_of(trainer)
     if datamodule is None:

@@ -1,4 +1,4 @@
-"""What curation writes into the run folder."""
+"""Files that curation writes into the run folder."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CurationFiles:
         """Write the journal as the run knows it.
 
         The checkpoint is the truth: what the file holds beyond it will be decided again. A fresh
-        run in a used folder puts the old journal aside instead of losing it. What a killed run had
-        not finished to write is removed.
+        run in a used folder puts the old journal aside instead of losing it. Unfinished files of a
+        killed run are removed.
         """
         for suffix in SUFFIXES:
             remove_unfinished(self.details, suffix)

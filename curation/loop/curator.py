@@ -34,8 +34,8 @@ class Outcome:
     """The result of an epoch's end.
 
     Attributes:
-        context: what the decision was made on; ``context.view`` is the view before.
-        decision: what was decided.
+        context: the data of the decision; ``context.view`` is the view before it.
+        decision: the decision.
         view: the view after.
         record: counts and, where the truth is known, detection scores; plain values.
     """
@@ -52,7 +52,7 @@ class Curator:
     Args:
         policy: decides.
         view: the samples at the run's start.
-        seed: of the run.
+        seed: the run's seed.
         truth: kind of the planted fault by ``sample_id``, where it is known.
         signals: names of what is measured beside the losses.
         keep: samples that no policy may edit.
@@ -102,7 +102,7 @@ class Curator:
     def end_epoch(self, epoch: int) -> Outcome:
         """Close the ledger's epoch, decide, and apply the edits to the view.
 
-        Every process comes to the same outcome, because the ledger is summed over them first.
+        Every process has the same outcome, because the ledger is first summed over all processes.
 
         Raises:
             ValueError: a loss is not finite, or the edits would leave no sample.
@@ -128,7 +128,7 @@ class Curator:
         self.policy.rehearse(self._context(epoch, drawn.pop("losses"), drawn))
 
     def expect(self, epoch: int) -> None:
-        """Let the policy work ahead on what the epoch under way has shown so far.
+        """Let the policy work ahead with the losses so far in this epoch.
 
         A sample that was not seen yet counts with its loss of the epoch before. Costs one copy of
         the sums from the device.
@@ -182,12 +182,12 @@ class Curator:
             ledger.to(device)
 
     def clear_running(self) -> None:
-        """Forget what was measured in the epoch under way."""
+        """Discard the measurements of the current epoch."""
         for ledger in self._ledgers():
             ledger.clear_running()
 
     def start_files(self, folder: Path) -> None:
-        """Make the journal file say what this run knows, whatever it said before."""
+        """Overwrite the journal file with this run's journal."""
         write_journal(folder / FILE_NAME, self.header, self._lines)
 
     def append_file(self, folder: Path, num_edits: int) -> None:
@@ -216,7 +216,7 @@ class Curator:
         """Restore view, journal, ledger and records from a checkpoint.
 
         If the checkpoint is of another policy that changed nothing, such as ``track``, this policy
-        decides the checkpoint's last epoch anew: the run goes on as if trained with this policy.
+        decides the checkpoint's last epoch again: the run continues as if trained with this policy.
 
         Raises:
             ValueError: the checkpoint belongs to other annotations, or to another policy that

@@ -25,7 +25,7 @@ class KeepList:
         roster: name of the data set and split.
         fingerprint: `Roster.fingerprint` of the annotations that were looked at.
         sample_ids: never edited.
-        accepted: edits that were looked at and found right; kept so that a review can go on.
+        accepted: edits that a reviewer approved; kept so that a review can resume.
     """
 
     roster: str

@@ -42,7 +42,7 @@ class LossLedger:
         num_samples: roster size N.
         num_parts: K, the most sentences of a caption, for a ledger by sentence: its values are
             ``(N, K)`` and its history ``(E, N, K)``. None: a value a sample, ``(N,)``.
-        device: where the losses arise.
+        device: the device that computes the losses.
 
     Attributes:
         sums: a ledger of the losses summed over a caption's tokens, where these are wanted too.
@@ -76,7 +76,7 @@ class LossLedger:
 
     @property
     def device(self) -> torch.device:
-        """Where the current epoch's sums are."""
+        """The device of the current epoch's sums."""
         return self._sum.device
 
     def num_recorded(self) -> Tensor:
@@ -144,7 +144,7 @@ class LossLedger:
 
         Args:
             rows: ``(B,) int64`` roster rows.
-            tokens: of these captions; sentences from the K-th on are not kept.
+            tokens: tokens of these captions; sentences after the K-th are not kept.
         """
         num_parts = self.shape[1]
         numbers = tokens.sentences
@@ -174,13 +174,13 @@ class LossLedger:
     def mean(self) -> Tensor:
         """``(N,) float32`` mean loss in the current epoch, NaN for samples not seen.
 
-        By sentence ``(N, K)``, NaN also where a caption has fewer sentences.
+        ``(N, K)`` by sentence, NaN also where a caption has fewer sentences.
         """
         # 0 / 0 is NaN, which is what an unseen sample shall be
         return self._sum / self._count
 
     def close_epoch(self, *, epoch: int, name_of: Callable[[int], str] = str) -> Tensor:
-        """Append the current means to the history and begin anew.
+        """Append the current means to the history and start an empty epoch.
 
         Args:
             epoch: number of the epoch that ends.
@@ -219,7 +219,7 @@ class LossLedger:
     def history(self) -> Tensor:
         """``(E, N) float32`` losses of the closed epochs, NaN for samples not seen.
 
-        By sentence ``(E, N, K)``.
+        ``(E, N, K)`` if they are kept by sentence.
         """
         if not self._history:
             return torch.empty(0, *self.shape)

@@ -78,7 +78,7 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
     A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
     Kinds that begin with ``image`` are faults of the photo, all others of the caption. A caption
-    with a wrong word stays faulty, however it is mended, until the right word stands in its place.
+    with a wrong word stays faulty through any edit until it has the right word in that place.
     """
     kinds = {
         sample.row: fault_of(
@@ -90,10 +90,10 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
 
 
 def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]) -> str:
-    """The planted fault that a sample bears as it stands, see `faulty_kinds`, or an empty text.
+    """The planted fault of a sample in its present state, see `faulty_kinds`, or an empty text.
 
     Args:
-        sample: with its present caption and photo.
+        sample: the sample with its present caption and photo.
         held_id: id of the roster's sample whose caption it holds: its own id, or a sibling's.
         roster: captions and photos before curation.
         truth: kind of fault by ``sample_id``.
@@ -163,7 +163,7 @@ def _plain(word: str) -> str:
 def mend_of(
     before: Sample, after: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]
 ) -> Mend:
-    """What the replacement of a word, or the loss of a sentence, did to a sample.
+    """The effect of replacing a word, or of removing a sentence, on a sample.
 
     Empty where there was neither.
 
@@ -207,7 +207,7 @@ def detect(
 
     Args:
         context: the decision's context.
-        decision: what was selected.
+        decision: the decision with the selected samples.
         scores: ``(N,)`` the selector's suspicion.
         kinds: kind of fault by row before the decision, see `faulty_kinds`.
 

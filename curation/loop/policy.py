@@ -41,7 +41,7 @@ class Budget:
                 raise ValueError(f"budget: {name} must be at least 0: got {getattr(self, name)}")
 
     def affordable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
-        """Those of ``selected`` that may be edited, in the same order."""
+        """The samples of ``selected`` that may be edited, in the same order."""
         if not self.min_captions_per_image and not self.min_captions_per_word:
             return list(selected)
         written = [sample for sample in context.live.values() if not waits_for_caption(sample)]
@@ -122,10 +122,10 @@ class Decision:
     """One epoch's outcome.
 
     Attributes:
-        selected: what was found bad, worst first.
-        edits: what is to be done, stamped with policy and epoch.
+        selected: the selected samples, worst first.
+        edits: the edits, stamped with policy and epoch.
         unchanged: ids of samples that were selected and stay as they are.
-        notes: what the amender wants to be counted, such as why pictures were not made.
+        notes: texts that the amender wants counted, such as why pictures were not made.
     """
 
     selected: tuple[Selected, ...] = ()
@@ -141,11 +141,11 @@ class CurationPolicy:
         select: finds bad samples.
         amend: says what to do with them.
         schedule: when; default every epoch.
-        budget: what must be left alone; default nothing.
+        budget: limits on the number of edited samples; default no limit.
         name: the policy's name in the journal, in logs and in tables.
         edits: whether the amender acts at all; False: what is selected stays as it is.
-        for_fewer: what to do where all samples would be removed, for the message; None: as the
-            selector says.
+        for_fewer: the remedy if all samples would be removed, for the message; None: the
+            selector's.
     """
 
     def __init__(
@@ -204,8 +204,8 @@ class CurationPolicy:
         """Select once, and amend where no model is run, so that a mistake costs no epoch.
 
         Args:
-            context: with losses that stand for those of an epoch. What would be done is forgotten,
-                and may be anything: these losses say nothing of the samples.
+            context: a context with made-up losses for an epoch. The resulting decision is
+                discarded, as these losses do not describe the samples.
         """
         context = replace(context, policy=self.name, is_over=False)
         editable = self._editable(context, self._selected(context))
@@ -213,7 +213,7 @@ class CurationPolicy:
             self._amended(context, editable)
 
     def expect(self, context: Context) -> None:
-        """Let the amender begin on what would be selected if the epoch ended now."""
+        """Let the amender start with the samples that would be selected if the epoch ended now."""
         if self.edits and self.amend.works_ahead and self.schedule.due(context.epoch):
             self.amend.expect(context, self._editable(context, self._selected(context)))
 

@@ -1,4 +1,4 @@
-"""Where the ledger's losses come from: seen while training, or from an extra pass."""
+"""Sources of the ledger's losses: seen while training, or from an extra pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from curation.loop.ledger import LossLedger, TokenLosses
 
 
 class AbstractProbe(ABC):
-    """Fills the ledger of losses, and those of further signals.
+    """Fills the ledger of losses and the ledgers of further signals.
 
     Attributes:
         signals: names of what else it measures; each gets a ledger of its own.
@@ -27,7 +27,7 @@ class AbstractProbe(ABC):
 
     @abstractmethod
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
-        """Called after every training step with what ``training_step`` returned."""
+        """Called after every training step with the result of ``training_step``."""
 
     @abstractmethod
     def finish(
@@ -94,7 +94,7 @@ class RescoreProbe(AbstractProbe):
         trainer: pl.Trainer,
         module: pl.LightningModule,
     ) -> None:
-        """Score what the probe loader gives.
+        """Score the batches of the probe loader.
 
         Raises:
             ValueError: the data module has no ``probe_dataloader``, or the module no way to score.
@@ -148,7 +148,7 @@ def score(
 
 
 def record(ledger: LossLedger, outputs: Any) -> None:
-    """Add what a training step returned.
+    """Add the result of a training step.
 
     Raises:
         ValueError: the step did not return rows and per-sample losses.

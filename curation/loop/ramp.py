@@ -14,7 +14,7 @@ class Ramp:
 
     Attributes:
         first: up to and including epoch ``from_epoch``, in [0, 1].
-        last: from epoch ``until_epoch`` on, in [0, 1].
+        last: value from epoch ``until_epoch`` on, in [0, 1].
         from_epoch, until_epoch: epochs (from 0), the second after the first.
 
     Raises:

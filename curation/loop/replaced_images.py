@@ -22,7 +22,8 @@ class PictureFolder:
     Files are linked where the file system allows it, so that they take no further space.
 
     Args:
-        run_folder: of the run; pictures go to ``curation/images`` in it, named by their content.
+        run_folder: the run's folder; its ``curation/images`` holds the pictures, named by their
+            content.
     """
 
     def __init__(self, *, run_folder: Path) -> None:

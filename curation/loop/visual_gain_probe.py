@@ -100,7 +100,7 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
     """The batch without visual content.
 
     Args:
-        batch: with regions or pixels.
+        batch: a batch with regions or pixels.
         mean: ``(D,)`` put into each region; None where there are pixels.
     """
     regions = None
@@ -154,8 +154,8 @@ class VisualGain(AbstractScore):
     """Minus the caption's loss given a mean image less its loss given the photo.
 
     Most of a caption's loss is the language's: rare words and long sentences are hard whatever the
-    photo shows. The difference leaves what the photo contributes, which is little or negative where
-    caption and photo do not belong together.
+    photo shows. The difference is the photo's contribution, which is small or negative if caption
+    and photo do not belong together.
 
     Needs `VisualGainProbe`, which measures it.
 

@@ -1,4 +1,4 @@
-"""What was changed and why, as one HTML page that needs no network: `captioning report RUN`.
+"""The edits and their reasons, as one HTML page that needs no network: `captioning report RUN`.
 
 ::
 
@@ -41,7 +41,7 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
     page says so.
 
     Args:
-        record: of the run.
+        record: the run's record.
         path: the HTML file.
         num_pictures: how many photos are shown, the most telling first.
     """
@@ -111,7 +111,7 @@ def facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any]:
     """Everything on the page but the list of edits and the pictures.
 
     Args:
-        record: of the run.
+        record: the run's record.
         changes: its edits, from `curation.record.changes`.
     """
     view = record.view
@@ -173,7 +173,7 @@ def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] 
 
 
 def loss_curves(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Mean loss of groups of samples over the epochs; None where none of a group was seen.
+    """Mean loss of groups of samples over the epochs; None if no sample of a group was seen.
 
     An edited sample counts until its first edit, so that its line shows the bad pairs.
     """
@@ -300,7 +300,7 @@ COLUMNS = (
 
 
 def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
-    """What the page shows of an edit; pictures by number, -1 where there is none."""
+    """The page's data on an edit; pictures by number, -1 where there is none."""
     edit, before = change.edit, change.before
     return {
         "id": edit.sample_id,
@@ -342,9 +342,10 @@ def _pieces(caption: str, edit: Edit) -> list[str] | None:
 
 
 def _changed(before: str, edit: Edit) -> list[str] | None:
-    """What stands before a replaced word, the old and the new word, and what stands after it.
+    """The text before a replaced word, the old and the new word, and the text after it.
 
-    Of replaced sentences likewise; of several the text between goes before the next two.
+    Replaced sentences have the same form; with several, the text between them precedes the next
+    pair.
     """
     if edit.action != "replace_caption":
         return None

@@ -47,11 +47,12 @@ def build_page(
     It carries its content security policy, see `page_policy`.
 
     Args:
-        template: what the page shows, without frame; name in ``curation/review/pages``.
-        title: of the page, any text.
+        template: template of the page's content, without frame; a name in
+            ``curation/review/pages``.
+        title: the page's title, any text.
         styles, scripts: names in ``curation/review/pages``, joined in order.
         data: markup of the data blocks; base64 alone.
-        sources: what else the page may load, as the policy says it.
+        sources: further sources that the page may load, in the syntax of its security policy.
     """
     slots = {
         "policy": page_policy(styles, scripts, sources),

@@ -44,10 +44,10 @@ class Refused(Exception):
 
 @final
 class Request:
-    """What a page sends. Forms of other sites can send neither of the two types.
+    """A request from a page. Forms of other sites can send neither of the two types.
 
     Args:
-        headers: of the request.
+        headers: the request's headers.
         stream: its content.
     """
 
@@ -104,7 +104,7 @@ def served_page(
 
 
 class Application(Protocol):
-    """What a page can ask for.
+    """The requests that a page can make.
 
     ``ValueError`` is answered by its text, ``OSError`` and ``RuntimeError`` stay in the terminal.
     """
@@ -115,7 +115,7 @@ class Application(Protocol):
         ...
 
     def get(self, path: str) -> tuple[str, bytes]:
-        """Type and content of what lies behind the token.
+        """Type and content of the resource that the token names.
 
         Raises:
             Refused: there is nothing.
@@ -123,7 +123,7 @@ class Application(Protocol):
         ...
 
     def post(self, path: str, request: Request) -> dict[str, Any]:
-        """The answer to what the page sends there.
+        """The answer to data that the page sends there.
 
         Raises:
             Refused: nothing answers there, or the request is malformed.
@@ -145,7 +145,7 @@ def serve(application: Application, *, host: str, port: int, token: str) -> Page
     """A server that listens; ``serve_forever`` answers.
 
     Args:
-        application: what it serves.
+        application: the application to serve.
         host: address of this machine that no other can reach, such as ``127.0.0.1``.
         port: 0 for any.
         token: the secret of the address, 32 characters or more.
@@ -170,7 +170,7 @@ def serve(application: Application, *, host: str, port: int, token: str) -> Page
 
 
 def serve_until_interrupted(server: PageServer, *, about: str, at_end: str) -> None:
-    """Print what is served and where, and answer until Ctrl+C."""
+    """Print the address and the content served, and answer requests until Ctrl+C."""
     print(f"{about}\nopen {server.url} (Ctrl+C ends)", flush=True)
     try:
         server.serve_forever()

@@ -65,5 +65,5 @@ def misfit(fit: Tensor, pairs: FitScores) -> Tensor:
 
 
 def waits_for_caption(sample: Sample) -> bool:
-    """Whether a sample as it stands has a placeholder for a caption."""
+    """Whether a sample has a placeholder in place of a caption at present."""
     return sample.origin == UNPAIRED

@@ -34,9 +34,10 @@ class Fit(AbstractScore):
     pairs from random ones, every score is NaN and nothing is selected.
 
     Args:
-        space: of photos and texts, a built one or a name, see `curation.check.folder_check.check`.
+        space: space of photos and texts, a built one or a name, see
+            `curation.check.folder_check.check`.
         cache_folder: where embeddings of captions are kept; None: nowhere.
-        seed: of the random pairs.
+        seed: seed of the random pairs.
 
     Raises:
         FileNotFoundError, ValueError: an unknown space.

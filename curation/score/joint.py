@@ -19,7 +19,7 @@ class Joint(AbstractScore):
 
     Args:
         parts: scores by name.
-        weights: of the parts by the same names; 1 each by default.
+        weights: weights of the parts by the same names; 1 each by default.
         scale: ``"std"``, distances from the mean in standard deviations, which keeps how far off
             the worst are; or ``"rank"``, ranks in [0, 1], which outliers cannot move.
 
@@ -98,7 +98,7 @@ class WithinImage(AbstractScore):
     one live caption has nothing to compare with, and no score.
 
     Args:
-        score: of single captions.
+        score: score of single captions.
     """
 
     def __init__(self, *, score: AbstractScore) -> None:

@@ -46,7 +46,7 @@ class LossHistory(AbstractScore):
             certainty = torch.exp(-history)
             mean = certainty.nanmean(0)
             return 1 - mean - (certainty - mean).square().nanmean(0).sqrt()
-        # what was usual at the time is told by all pairs of then
+        # the median over all pairs of an epoch is that epoch's usual loss
         centred = history - context.history.nanmedian(1, keepdim=True).values
         area = centred.nanmean(0)
         if self.kind == "area":

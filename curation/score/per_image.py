@@ -19,7 +19,7 @@ class PerImage(AbstractScore):
     deviations or mixture it takes whole images.
 
     Args:
-        score: of single captions.
+        score: score of single captions.
         how: ``"mean"``, ``"max"`` (one bad caption makes a bad image) or ``"min"`` (an image is as
             good as its best caption, which tells a wrong photo from a wrong caption).
 

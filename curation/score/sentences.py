@@ -140,7 +140,7 @@ class SentenceJoint(AbstractSentenceScore):
 
     Args:
         parts: scores by name.
-        weights: of the parts by the same names; 1 each by default.
+        weights: weights of the parts by the same names; 1 each by default.
 
     Raises:
         ValueError: fewer than two parts, or weights that are not positive or of other names.

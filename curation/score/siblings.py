@@ -85,7 +85,7 @@ class Siblings(AbstractScore):
     """One minus the mean cosine of a caption to those of the image's other captions most like it.
 
     Args:
-        likeness: of captions.
+        likeness: likeness of captions.
         nearest: number of other captions that count, the most alike; None for all. An image may
             have several wrong captions: a sound caption is unlike those, but like the few sound
             ones, so a small number does better than all.

@@ -27,8 +27,8 @@ class Similarity(AbstractScore):
     fair test use `curation.score.cross_fitted.CrossFitted`.
 
     Args:
-        encoder: the space. Each photo is embedded once, and a caption when it comes to a photo; the
-            encoder then leaves its device to training, if it can.
+        encoder: the space. Each photo is embedded once, and each caption when a photo first has it;
+            the encoder then leaves its device to training, if it can.
         load: opens a photo.
     """
 
@@ -77,8 +77,8 @@ def _in_full_batches(
 ) -> Tensor:
     """Embeddings of items, in batches that are filled up to one size.
 
-    The last bits depend on a batch's size. A run that goes on meets other captions as new ones at
-    once than the run that was not stopped, and has the same scores all the same.
+    The last bits depend on a batch's size. A resumed run batches new captions differently from an
+    uninterrupted run, yet has the same scores.
     """
     parts = []
     for start in range(0, len(items), size):

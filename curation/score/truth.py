@@ -20,7 +20,7 @@ _SURE = 100.0  # log-odds of a word that is known to be wrong
 
 
 class Truth(AbstractWordScore):
-    """1 for a sample that bears a planted fault as it stands now, 0 for all other live samples.
+    """1 for a sample that has a planted fault at present, 0 for all other live samples.
 
     For upper bounds only. Real data has no such column: there it is an error to ask.
     """
@@ -53,8 +53,8 @@ class Truth(AbstractWordScore):
         for sample_id, word in roster.planted_words.items():
             row = roster.by_id[sample_id].row
             # not of a sample that got a sibling's faulty caption: the place is in another caption
-            stands = row in faulty and context.live[row].caption == roster.samples[row].caption
-            if stands and word.right:
+            remains = row in faulty and context.live[row].caption == roster.samples[row].caption
+            if remains and word.right:
                 doubts.append(
                     WordDoubt(
                         row=row,

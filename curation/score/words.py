@@ -176,7 +176,7 @@ class Words(AbstractWordScore):
         photos: features of photos, or None: photos are not looked at.
         vocabulary: ``"rows"`` judges words of the closed rows; ``"open"`` also the captions' other
             nouns, verbs and adjectives, which needs the parser.
-        topics: of the words that are judged; None for all. They are
+        topics: topics of the words that are judged; None for all. They are
             `captioning.text.word_rows.TOPICS`, `NEGATION` if it is named, and with an open
             vocabulary `captioning.text.open_words.OPEN_TOPICS`.
         value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
@@ -190,7 +190,7 @@ class Words(AbstractWordScore):
         training: of each network.
         cache_folder: keeps what the networks say of these very captions, so that a run with another
             threshold trains none; None: it is not kept.
-        seed: of folds and training.
+        seed: seed of folds and training.
         progress: called with the share of the training that is done.
 
     Raises:
@@ -425,7 +425,7 @@ def calibrated(
     Args:
         judged: the words.
         odds: ``(Q,)`` their log-odds.
-        rows: of the table.
+        rows: the table's rows.
         rivals: ``(W, K, K) bool`` of the rows, see `captioning.text.word_rivals`; None: all are.
             With rivals, words of a topic of which the networks know nothing have a probability
             of 0.
@@ -468,9 +468,9 @@ def _curve(
 class SecondLook(AbstractWordScore):
     """The probability that a word is wrong, by a first score and by networks that look again.
 
-    A network that scores pairs of photo and caption compares the caption as it stands with the one
-    that has the likelier word. With d the vector of what the networks gain by the change, and the
-    words that are hardly in doubt taken for right ones,
+    A network that scores pairs of photo and caption compares the present caption with the one that
+    has the likelier word. With d the vector of what the networks gain by the change, and the words
+    that are hardly in doubt taken for right ones,
 
         d ~ N(-m, S) where the word is right,   d ~ N(m, S) where it is wrong,
 
@@ -488,7 +488,7 @@ class SecondLook(AbstractWordScore):
         least: probability of being wrong from which a word is looked at again.
         num_sound: at most so many words of each topic below it are looked at to learn how the
             networks judge right words.
-        seed: of their choice.
+        seed: their choice's seed.
 
     Raises:
         ValueError: no network.

@@ -84,7 +84,7 @@ def below(pairs: FitScores, fit: float, threshold: float) -> str:
 class Origin(AbstractSelector):
     """Selects every live sample that the annotations say is of one origin, in roster order.
 
-    Later edits play no part: a caption written for a photo without one can be written anew at the
+    Later edits do not count: a caption written for a photo without one can be written again at the
     next epoch's end.
 
     Args:

@@ -324,7 +324,7 @@ def write_results(
 
     Args:
         placed: the study's pictures, from `curation.study.items.divide`.
-        annotations: of them, from `curation.study.answers.read_answers`.
+        annotations: their annotations, from `curation.study.answers.read_answers`.
         folder: for the files.
         num_required: annotations of a picture.
 
@@ -396,7 +396,8 @@ def alpha(
 
     Args:
         labels: at most one of an annotator and item.
-        distance: of two labels, in [0, 1]; by default 0 for the same and 1 for different ones.
+        distance: distance of two labels, in [0, 1]; by default 0 for the same and 1 for different
+            ones.
     """
     counts = Counter(item for _, item, _ in labels)
     paired = [label for label in labels if counts[label[1]] > 1]

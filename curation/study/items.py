@@ -82,8 +82,8 @@ def divide(
     Args:
         items: at least two.
         num_sets: at most.
-        size: of a set; even.
-        seed: of the dealing and of the order within sets.
+        size: size of a set; even.
+        seed: seed of the dealing and of the order within sets.
 
     Raises:
         ValueError: an odd or too small size, too few items, or a loss that is not finite.

@@ -50,16 +50,16 @@ def read_closeups(
     Captions that name the same boxes share a close-up; those that name none keep the photo.
 
     Args:
-        name: of the new roster.
+        name: name of the new roster.
         roster: photos whose captions are grounded in boxes.
-        folder: of the windows, which are written once, and anew where a photo changed.
+        folder: holds the windows, which are written once, and again where a photo changed.
         margins: smallest and largest room on each side, as share of the boxes' longer side; drawn
             for each window.
         smallest: smallest side of a window, as share of the photo's shorter side.
         centred: put the boxes into the middle, where the photo's edges leave room; otherwise
             anywhere within. A generator learns shapes sooner where it need not learn places.
         keep_photos: keep the photos too, with all of their captions.
-        seed: of margins and places.
+        seed: seed of margins and places.
 
     Raises:
         ValueError: no caption of the roster is grounded, or settings out of range.

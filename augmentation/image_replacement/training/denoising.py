@@ -88,7 +88,7 @@ def object_weights(maps: Tensor, weight: float) -> Tensor:
 
     Args:
         maps: see `label_maps`.
-        weight: of places with an object.
+        weight: weight of places with an object.
 
     Returns:
         ``(I, 1, cells, cells) float32``, of mean 1 over all.
@@ -101,9 +101,9 @@ class LabelReader(nn.Module):
     """Predicts labels from a network's maps; its loss gives the maps a meaning.
 
     Args:
-        channels: of the maps.
+        channels: channels of the maps.
         num_labels: without the background.
-        width: of the hidden layer.
+        width: width of the hidden layer.
     """
 
     weights: Tensor
@@ -153,7 +153,7 @@ class Denoiser(nn.Module):
         labels: predicts labels from the U-Net's last maps, and is trained along; so the U-Net
             learns in fewer steps how a prompt's words look (Yu et al., ICLR 2025, with the
             features of a network instead of labels). None: no labels.
-        label_weight: of the labels' loss.
+        label_weight: weight of the labels' loss.
     """
 
     weights: Tensor
@@ -185,7 +185,7 @@ class Denoiser(nn.Module):
 
         Args:
             examples: without ``maps`` no labels' loss is added.
-            generator: of times and noise, on the CPU: they are the same on any device.
+            generator: generator of times and noise, on the CPU: they are the same on any device.
         """
         latents, place_weights = examples.latents, examples.places
         steps = self.noise.config.num_train_timesteps
@@ -371,7 +371,7 @@ class PromptSampler:
     2022).
 
     Args:
-        captions: of each photo, at least one.
+        captions: captions of each photo, at least one.
         tokenizer: with a start and an end token.
         single: share of prompts of one caption only, in [0, 1].
         empty: share of empty prompts, in [0, 1].

@@ -79,7 +79,7 @@ class LowRankSettings(AbstractSettings):
     """``lora``: low-rank additions.
 
     Attributes:
-        rank: of the additions.
+        rank: rank of the additions.
         alpha: they are scaled by ``alpha / rank``.
         modules: names of the layers that get them.
     """
@@ -122,7 +122,7 @@ class PhotoData:
     Args:
         roster: photos with captions.
         autoencoder: encodes the photos, on the device that it is on.
-        prompts: of the roster's photos, in its order.
+        prompts: prompts of the roster's photos, in its order.
         size: side in pixels that photos are scaled and cut to.
     """
 
@@ -198,10 +198,10 @@ def train_generator(
         tuning: what of the U-Net is trained.
         lora: for ``tuning="lora"``.
         text_encoder: train it, too.
-        seed: of all draws.
-        threads: of torch; None: its own choice.
+        seed: seed of all draws.
+        threads: threads of torch; None: its own choice.
         device: where the generator is trained.
-        precision: of the networks' products.
+        precision: precision of the networks' products.
         gradient_checkpointing: halves the memory and takes a third longer.
         first_images: photos of a split that are read; None: all.
         size: side in pixels.
@@ -351,7 +351,7 @@ def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: flo
     Args:
         pipeline: the generator.
         prompts: what to draw.
-        steps: of the sampler.
+        steps: the sampler's steps.
         guidance: scale of classifier-free guidance.
     """
     generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]

@@ -118,7 +118,7 @@ def check_config(config: DictConfig, settings: Callable[..., Any] | None = None)
     they check their fields against each other; nothing else is built, and no data is read.
 
     Args:
-        config: of a command; the key ``hydra`` is not looked at.
+        config: config of a command; the key ``hydra`` is not looked at.
         settings: the command's task, whose arguments are the config's keys, or an
             `AbstractSettings` or ``TypedDict`` of them; None to look at parts with ``_target_``
             alone. A key that it does not require may hold references that cannot be resolved: it is
@@ -147,7 +147,7 @@ def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> 
 
     Args:
         value: plain, as of a YAML file.
-        annotation: of the argument that gets it.
+        annotation: annotation of the argument that gets it.
         key: its full name.
         nested: whether it is an argument of a part, which gets no further arguments from the code.
     """
@@ -466,7 +466,7 @@ def source_of(key: str, written: Any) -> str:
     """The key that a value comes from: that of a setting which others refer to.
 
     Args:
-        key: of the value.
+        key: the value's key.
         written: all settings, plain, with their references.
     """
     for _ in range(MAX_STEPS):

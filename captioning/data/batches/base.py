@@ -34,10 +34,10 @@ class Epoch:
     Attributes:
         stage: ``"train"``; ``"probe"``: the training samples once more, without anything random;
             ``"eval"``: pictures to caption.
-        samples: of all batches.
-        roster: of training; the samples' rows count in it, except in ``"eval"``. None where photos
-            of no data set are captioned.
-        tokenizer: of captions.
+        samples: samples of all batches.
+        roster: roster of training; the samples' rows count in it, except in ``"eval"``. None where
+            photos of no data set are captioned.
+        tokenizer: tokenizer of captions.
         left_out: captions that are not trained on but may lend contexts.
         has_photos: False: captions alone; their photos must not be read.
         pictures: form of the pictures: ``"pixels"``, ``"grid"``, ``"regions"`` (of annotated

@@ -42,7 +42,7 @@ class TextBlock:
         embeddings: ``(N, E) float16``.
         entities: ``(M,) int32``: of all captions, one after the other.
         ends: ``(N,) int64``: where each caption's entities end.
-        path: of the file that they are mapped from, or None.
+        path: path of the file that they are mapped from, or None.
     """
 
     embeddings: Tensor
@@ -56,7 +56,7 @@ class TextBlock:
 
         Args:
             embeddings: ``(N, E)``.
-            entities: of each caption.
+            entities: entities of each caption.
         """
         counts = np.fromiter(map(len, entities), np.int64, len(entities))
         flat = np.fromiter((entity for row in entities for entity in row), np.int32, counts.sum())
@@ -267,7 +267,7 @@ def _warn(error: OSError) -> None:
 
 AT_ONCE = 4096  # captions between two calls of the encoder
 BLOCK = 4 * AT_ONCE  # captions of a file, so the most that a killed start loses
-MIN_CAPTIONS = 20_000  # of fewer the values are made anew in no time
+MIN_CAPTIONS = 20_000  # for fewer, computing the values again takes no time
 FORMAT = 1  # another one wherever this project makes other values of a caption
 
 
@@ -280,7 +280,7 @@ class CaptionTexts(AbstractBatchReader):
     and more are kept on disk for later starts, and mapped into memory.
 
     Args:
-        encoder: of the space in which photos are embedded.
+        encoder: encoder of the space in which photos are embedded.
         parser: finds nouns; None for no entities.
         names_path: names of the entities, see `captioning.text.entities.read_names`; the same list
             that photos are compared with.

@@ -140,8 +140,8 @@ class CaptionControls(AbstractBatchReader):
     Args:
         ordered: controls ask for the regions in the caption's order; else for their set.
         length: controls ask for the caption's number of words.
-        full_stops_count: whatever stands between blanks is a word of the length, as in the authors'
-            code, so a full stop that stands alone is one; else words alone.
+        full_stops_count: count every text between blanks as a word, as the authors' code does, so
+            also a lone full stop; otherwise count words alone.
         parser: finds the verbs that controls ask for; None: they ask for none.
         max_regions: the first so many boxes of a photo have features; others are left out. None:
             all have, as with imported features, which have each box once whatever its labels.

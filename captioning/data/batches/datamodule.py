@@ -90,10 +90,11 @@ class CaptionDataModule(pl.LightningDataModule):
     Args:
         splits: the rosters.
         tokenizer: shared with the model.
-        readers: of what batches hold beside tokens, by name; each sees the tensors of earlier ones.
+        readers: readers of what batches hold beside tokens, by name; each sees the tensors of
+            earlier ones.
         loader: sizes and lengths.
-        seed: of the run; orders every epoch.
-        tokens: of the training roster's captions; None: captions become ids batch by batch.
+        seed: the run's seed; orders every epoch.
+        tokens: tokens of the training roster's captions; None: captions become ids batch by batch.
 
     Raises:
         ValueError: tokens of another number of captions.
@@ -156,7 +157,7 @@ class CaptionDataModule(pl.LightningDataModule):
         return next(filter(None, (reader.refuses_photos for reader in self.readers.values())), "")
 
     def rewrite(self, rewrite: Rewrite) -> None:
-        """Make every training batch anew from the samples that ``rewrite`` returns.
+        """Make every training batch again from the samples that ``rewrite`` returns.
 
         Args:
             rewrite: maps the batch's samples to those that are trained on instead, or to None: the
@@ -194,7 +195,7 @@ class CaptionDataModule(pl.LightningDataModule):
         return {"epoch": trainer.current_epoch, "batches": batches}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on with the batch after those; after an epoch's last, with the next epoch."""
+        """Resume with the batch after those; after an epoch's last batch, with the next epoch."""
         self._done = dict(state_dict)
 
     @property
@@ -277,7 +278,7 @@ class CaptionDataModule(pl.LightningDataModule):
         """The batches of some samples.
 
         Args:
-            samples: of the view, but for the stage ``"eval"``.
+            samples: samples of the view, but for the stage ``"eval"``.
             stage: see `Epoch`.
             overrides: readers that replace those of the same names, or are added after them.
         """
@@ -327,7 +328,7 @@ def _own_blocks(total: int, size: int, processes: tuple[int, int]) -> list[list[
 
     Args:
         total: number of positions.
-        size: of a block.
+        size: size of a block.
         processes: this one's number, and how many there are.
     """
     rank, world_size = processes
@@ -396,16 +397,17 @@ class CaptionBatchSampler(Sampler[list[int]]):
 
     Args:
         image_ids: image of each sample of the epoch.
-        lengths: of each sample; batches then hold captions of like length. `WINDOW` batches of the
-            shuffled order are sorted at a time, by the longest caption of an image in them, and
-            come in a shuffled order again.
+        lengths: lengths of each sample; batches then hold captions of like length. `WINDOW` batches
+            of the shuffled order are sorted at a time, by the longest caption of an image in them,
+            and come in a shuffled order again.
         batch_size: captions a batch over all processes.
-        captions_per_image: at most so many captions of an image stand together; 1 shuffles freely.
-        one_caption: a pass takes one caption of each image, drawn anew in each; False: all.
-        seed: of the run.
-        num_batches: batches an epoch; None means once through the samples. A larger number goes
-            on with a second shuffle, so that a set that curation has shrunk still gives the same
-            number of updates.
+        captions_per_image: maximum number of captions of an image in a row; 1 shuffles freely.
+        one_caption: each pass takes one caption of each image, drawn again in each pass; False: all
+            captions.
+        seed: the run's seed.
+        num_batches: batches an epoch; None means once through the samples. A larger number
+            continues with a second shuffle, so that a set that curation has shrunk still gives the
+            same number of updates.
         rank, world_size: this process's share.
 
     Attributes:

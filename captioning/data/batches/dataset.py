@@ -38,8 +38,8 @@ def masked_token_weights(
     have 1, begin, end and padding among them.
 
     Args:
-        samples: of a batch, in its order.
-        tokenizer: of the batch.
+        samples: samples of a batch, in its order.
+        tokenizer: the batch's tokenizer.
         width: T of the batch's tokens.
         long_captions: see `captioning.text.sentence_spans.trained_text`.
     """
@@ -63,8 +63,8 @@ def sentences_of_tokens(
     """Numbers ``(B, width) int64`` of the sentences that tokens stand in, see `Batch`.
 
     Args:
-        samples: of a batch, in its order.
-        tokenizer: of the batch.
+        samples: samples of a batch, in its order.
+        tokenizer: the batch's tokenizer.
         width: T of the batch's tokens.
         long_captions: see `captioning.text.sentence_spans.trained_text`.
     """
@@ -105,8 +105,8 @@ class KnownTokens:
     """Ids of the captions that the annotations have.
 
     Attributes:
-        table: of the roster's captions, in order.
-        samples: of the roster.
+        table: table of the roster's captions, in order.
+        samples: the roster's samples.
     """
 
     table: TokenTable
@@ -198,7 +198,7 @@ class CaptionDataset(Dataset[Batch]):
         return sorted(pairs, key=lambda pair: -len(pair[1]))
 
     def _ids(self, sample: Sample) -> np.ndarray:
-        """Ids ``(T,) int64`` of a sample's caption as it stands now, begun as its bucket does."""
+        """Ids ``(T,) int64`` of a sample's present caption, begun with its bucket's tokens."""
         ids = None if self.known is None else self.known.ids(sample)
         if ids is None:
             text = trained_text(sample.caption, self.tokenizer, self.long_captions)

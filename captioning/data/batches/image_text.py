@@ -38,7 +38,7 @@ def refused_photos(paths: Iterable[Path], problem: Callable[[Path], str]) -> dic
     extreme ones of each order, until some pass. A photo whose header cannot be read is tried, too.
 
     Args:
-        paths: of photos; repeats are looked at once.
+        paths: paths of photos; repeats are looked at once.
         problem: why a photo cannot be read; empty if it can.
     """
     unique = list(dict.fromkeys(paths))
@@ -82,7 +82,7 @@ class ImageTextReader(AbstractBatchReader):
     Args:
         pretrained: hub name or folder of the model.
         prompt, template: see `captioning.text.prompts.prompt_format`.
-        options: of the processor's call, such as ``{size: {height: 224, width: 224}}``.
+        options: options of the processor's call, such as ``{size: {height: 224, width: 224}}``.
 
     Attributes:
         known: tensors of photos that need not be read again, by the photos' keys (`PHOTO_KEYS`).

@@ -209,7 +209,7 @@ class ContextIndex(AbstractBatchReader):
         added picture is the photo that it was pasted onto. `NOTHING` where there are no more.
 
         Args:
-            roster: of N captions.
+            roster: roster of N captions.
             sources: further captions, in rows behind the roster's.
         """
         if not (self._cached and self._cached[0] is roster and self._cached[1] is sources):
@@ -292,7 +292,7 @@ class EpochContexts:
         unchanged: samples by row whose captions are those that the neighbours were computed for.
         words: that name objects.
         photo_words: ids of each photo's object words, ``(2, O)``, by its path.
-        tokenizer: of captions.
+        tokenizer: tokenizer of captions.
         labels: ids of the labels of each photo's regions, the full photo first, ``(2, R)`` by its
             path; None where slots are filled without them.
     """

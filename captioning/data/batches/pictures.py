@@ -188,7 +188,7 @@ class PixelReader(AbstractBatchReader):
         return "pixels"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo anew, so that random crops differ."""
+        """Reads each photo again, so that random crops differ."""
         if not epoch.has_photos:
             return None
         return partial(_read_pixels, self._train if epoch.stage == "train" else self._eval)

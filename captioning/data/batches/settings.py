@@ -55,11 +55,11 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
-        one_caption: an epoch has one caption of each image, drawn anew each time, so images weigh
-            the same, however many captions they have.
+        one_caption: an epoch has one caption of each image, drawn again in each epoch, so images
+            weigh the same, however many captions they have.
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
-            count updates. An epoch takes the first captions of its shuffle, or goes on with further
-            ones; None: once through the captions.
+            count updates. An epoch takes the first captions of its shuffle, or continues with
+            further ones; None: once through the captions.
         like_lengths: batches hold captions of like length, so that fewer of their tokens are
             padding; which ones, and their order, depend on seed and epoch.
         long_captions: what happens to captions that the tokenizer would cut. ``"cut"``: they end
@@ -69,7 +69,7 @@ class LoaderSettings:
             in the log and in ``long_captions.json``.
         num_workers: loader processes of each training process; 0 makes batches in the training
             process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
-            where photos are read, one for each processor core that is left, at most 8.
+            where photos are read, one for each free CPU core, at most 8.
         prefetch_factor: batches that each of them makes ahead.
         multiprocessing_context: how they are started; None for Python's default.
 

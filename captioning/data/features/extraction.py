@@ -32,8 +32,8 @@ class Photo:
     """One photo whose features are to be computed.
 
     Attributes:
-        path: of its file.
-        key: of its record.
+        path: its file's path.
+        key: its record's key.
         boxes: in pixels; none for grid features.
     """
 
@@ -55,8 +55,8 @@ class Extraction:
     """Photos through a backbone; on the processor each batch in a thread of its own.
 
     One torch thread a batch and several batches at once beats several threads in one batch: the
-    threads never wait for each other, least of all on a machine that others use too. On a GPU
-    threads only decode, each a photo: cuDNN plans its convolutions anew in each thread.
+    threads never wait for each other, least of all on a machine that others use too. On a GPU each
+    thread only decodes a photo: cuDNN plans its convolutions again in each thread.
     """
 
     def __init__(

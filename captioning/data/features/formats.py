@@ -236,7 +236,7 @@ class FolderSource(AbstractSource):
     the boxes, ``ID.npy`` (``cocobu_box``).
 
     Args:
-        folder: of the features.
+        folder: folder of the features.
         boxes: a folder with a ``.npy`` of boxes in pixels for each image; None: boxes stand beside
             the features, if at all.
     """

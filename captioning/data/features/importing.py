@@ -172,8 +172,8 @@ def import_features(
 
     Args:
         sources: files, folders or patterns, see `open_sources`.
-        folder: of the store.
-        name: of the features; written into the store.
+        folder: the store's folder.
+        name: name of the features; written into the store.
         image_ids: images that must be there at the end; others are left out. None takes all.
         dim: feature size that is expected; None for that of the first image.
         chunk_size: images between two commits.

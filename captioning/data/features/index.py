@@ -45,7 +45,7 @@ class Block:
 
     Attributes:
         shard: that holds their rows.
-        keys: of the records.
+        keys: keys of the records.
         counts: rows of each.
         checks: CRC-32 of each record's rows (and boxes), or `UNCHECKED`.
         sizes: width and height of each photo in pixels, 0 where unknown; empty if all are.
@@ -80,7 +80,7 @@ class FeatureIndex:
     """What a store holds.
 
     Attributes:
-        identity: of the backbone, or name of the imported features.
+        identity: identity of the backbone, or name of the imported features.
         kind: ``"grid"``, ``"regions"`` or ``"imported"``.
         image_size: side in pixels that photos were resized to; 0 if imported.
         dim: feature size D.
@@ -91,7 +91,7 @@ class FeatureIndex:
         sizes: width and height of each record's photo, one after the other; 0 where unknown.
         shard_rows: rows of each shard.
         paths: ``absolute path -> (bytes, mtime in ns, SHA-1 of the bytes)``.
-        log_bytes: of the whole lines of ``records.log``.
+        log_bytes: bytes of the whole lines of ``records.log``.
         is_current: whether it lies in the present format.
     """
 

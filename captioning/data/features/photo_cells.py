@@ -27,8 +27,8 @@ class PhotoCells:
         backbone: frozen network of the photos.
         features: arguments of `captioning.data.features.build.ensure_features`.
         more: further frozen networks; the means of their cells stand beside those of ``backbone``.
-        num_components: of each cell's features, D.
-        seed: of the photos that the components are computed of.
+        num_components: number of components of each cell's features, D.
+        seed: seed of the photos that the components are computed of.
     """
 
     def __init__(

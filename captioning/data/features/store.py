@@ -63,7 +63,7 @@ def find_by_id(keys: Mapping[str, int], image_ids: Sequence[str]) -> list[int]:
 
     Args:
         keys: positions by the names in the store.
-        image_ids: of annotations; an id that is no key is looked up by `plain_id`.
+        image_ids: image ids of annotations; an id that is no key is looked up by `plain_id`.
     """
     positions = [keys.get(image_id, -1) for image_id in image_ids]
     if -1 not in positions:
@@ -117,11 +117,11 @@ class FeatureStore:
     """Reads the features of photos; cheap to open, safe in `DataLoader` workers.
 
     It holds the records that the index named when it was opened. Copies sent to other processes map
-    the files anew, and share their pages.
+    the same files, and share their pages.
 
     Attributes:
         folder: where it lies.
-        identity: of the backbone.
+        identity: the backbone's identity.
         kind: ``"grid"``, ``"regions"`` or ``"imported"``.
         dim: feature size D.
         has_boxes: whether it holds the boxes of its regions.

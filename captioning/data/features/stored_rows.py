@@ -17,11 +17,11 @@ NOT_FINITE = 0x7C00  # the bits of infinity in float16; those of NaN are more
 class MappedRows:
     """Records of a store by position.
 
-    Copies sent to other processes map the files anew, and share their pages.
+    Copies sent to other processes map the same files, and share their pages.
 
     Args:
-        folder: of the store.
-        index: of the store.
+        folder: the store's folder.
+        index: the store's index.
         name_of: the key of the record at a position, for messages.
 
     Attributes:

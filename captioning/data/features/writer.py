@@ -32,7 +32,7 @@ def check_space(
     """Say how much space features will take, and refuse to begin where there is less.
 
     Args:
-        folder: of the store.
+        folder: the store's folder.
         needed: bytes of the features; an eighth of a percent and 64 MiB are added for the index.
         num_photos: that they are of.
         notify: shows one line.
@@ -60,8 +60,8 @@ class FeatureWriter:
     A kill loses at most what was appended since the last `commit`.
 
     Args:
-        folder: of the store.
-        index: of the store, or a new one.
+        folder: the store's folder.
+        index: index of the store, or a new one.
         shard_bytes: size from which the next block begins another shard.
     """
 
@@ -102,7 +102,7 @@ class FeatureWriter:
         """Add one record; it counts from the next `commit` on.
 
         Args:
-            key: of the record, new to the store.
+            key: key of the record, new to the store.
             features: ``(R, D) float16``.
             boxes: ``(R, 4) float32``, shares of the photo's sides, if the store has boxes.
             size: width and height of the photo in pixels, if known.

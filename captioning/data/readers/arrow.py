@@ -82,11 +82,11 @@ def read_arrow(
     and so are those of the same id whose photos have the same name.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         folder: as ``save_to_disk`` or a download of a hub's data set leaves it.
         files: names below the folder with ``{0..4}``, ``*`` and ``?``; None: those whose path has
             a word for the part (train; validation, valid, val, dev; test).
-        part: of the data; see ``held_out``.
+        part: the data's part; see ``held_out``.
         held_out: not 0: all files are one set, of which ``"val"`` and ``"test"`` get this share
             each, by a hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
@@ -142,7 +142,7 @@ def read_arrow(
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
-        # over all files: the rows of a photo may begin in one and go on in the next
+        # over all files: the rows of a photo may begin in one and continue in the next
         photos=_own_ids(list(found)) if own_ids else _unique(_joined(found)),
         division=division,
         rules=rules,
@@ -152,7 +152,7 @@ def read_arrow(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A file, what stands before row numbers in image ids, and the columns that count."""
+    """A file, the prefix of row numbers in image ids, and the columns that are read."""
 
     path: Path
     prefix: str

@@ -48,9 +48,9 @@ class Columns:
     """The columns of a file that count.
 
     Attributes:
-        image: of photos: bytes, a path, or a structure of both.
+        image: image of photos: bytes, a path, or a structure of both.
         captions: of captions; a field of structures after a dot.
-        image_id: of image ids, or None.
+        image_id: image id of image ids, or None.
         split: of words for the split, or None.
         said: those of `SAID` that the file has and that are read.
     """

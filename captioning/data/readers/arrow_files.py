@@ -22,7 +22,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
     """The files of a split, in order.
 
     Args:
-        folder: of the data set.
+        folder: folder of the data set.
         files: names with ``{0..4}``, ``*`` and ``?``; None: those whose path below the folder has
             a word for the split, such as ``train-00000-of-00005.parquet``.
         split: ``"train"``, ``"val"`` or ``"test"``; ``"all"``: whatever the path is.

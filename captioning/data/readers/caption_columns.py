@@ -89,10 +89,10 @@ def _squeezed(name: str) -> str:
 
 
 def found_captions(names: Sequence[str], where: str) -> list[int]:
-    """Places of the columns of captions: of one name, wherever it stands, and the same numbered.
+    """Positions of the caption columns: a known name at any position, and the same name numbered.
 
     Args:
-        names: of all columns, in any case.
+        names: names of all columns, in any case.
         where: the file, for the message.
 
     Returns:
@@ -184,7 +184,7 @@ def listed(text: str, where: str) -> list[str]:
 
 
 def _texts_inside(text: str) -> list[str]:
-    """The captions of objects, or of lists of lists; empty where another value stands there."""
+    """The captions in objects or in lists of lists; empty for any other value."""
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return _texts_of(read(text))
@@ -210,12 +210,12 @@ def _literal(item: str) -> str:
 
 
 def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) -> str:
-    """What stands between captions that are joined in one cell; empty: a cell is one caption.
+    """The separator of captions joined in one cell; empty: a cell is one caption.
 
     Args:
-        texts: cells; what is no text is left alone.
-        per: ``"bar"``, ``"semicolon"`` or ``"line"``: stands between them; ``"cell"``: nothing
-            does; None: the first cells decide where they are clear, and a message says so.
+        texts: the cells; values other than text are skipped.
+        per: ``"bar"``, ``"semicolon"`` or ``"line"`` separates captions; ``"cell"``: a cell is one
+            caption; None: the first cells decide if they are clear, and a message says so.
         where: the file, for the message.
     """
     if per is not None:
@@ -245,7 +245,7 @@ def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) ->
 
 
 def pieces_of_cell(text: str, separator: str) -> list[str]:
-    """The captions of a cell, which is one itself where nothing stands between any."""
+    """The captions of a cell; without a separator the cell is one caption."""
     if not separator:
         return [text]
     return [one.strip() for one in text.split(separator) if one.strip()] or [text]
@@ -257,7 +257,7 @@ def _say(message: str) -> None:
 
 
 def _are_sentences(joined: Sequence[Sequence[str]]) -> bool:
-    """Whether nearly all pieces have several words, and three in the middle."""
+    """Whether nearly all pieces have several words, and the median piece at least three."""
     numbers = sorted(_num_words(one) for pieces in joined for one in pieces)
     return numbers[len(numbers) // 20] > 1 and numbers[len(numbers) // 2] > 2
 

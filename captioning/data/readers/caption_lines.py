@@ -26,7 +26,7 @@ def read_caption_lines(*, name: str, path: str | Path) -> Roster:
     Each caption is an image of its own; the image id is its line or its place, from 1 on.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         path: a file in UTF-8. ``.json``: a list, or an object with a list as ``"annotations"`` or
             ``"sentences"``, of texts or of objects with ``"caption"``; ``.jsonl``: such an object
             or text a line.

@@ -193,7 +193,7 @@ def coco_entries(
 
 
 def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
-    """Refuse a caption that stands in the file twice, with its id."""
+    """Refuse a caption id that occurs twice in the file."""
     if key in known:
         problem = f"annotation id {record.identifier('id')} occurs twice, first at {known[key]}"
         raise SettingError(record.where, problem, "remove one")

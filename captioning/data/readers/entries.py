@@ -166,9 +166,9 @@ def sample_keys(image_id: str, sample_ids: Sequence[str], number: int) -> tuple[
     """The keys of an image's captions by their stated ids, ``IMAGE_ID#KEY``.
 
     Args:
-        image_id: of the image.
+        image_id: the image's id.
         sample_ids: as a file has them; empty: it has none.
-        number: of the captions.
+        number: number of the captions.
 
     Returns:
         0, 1, ... where they are not ids of this image's captions, one each.
@@ -185,10 +185,10 @@ def with_stated_keys(
     """Captions as `numbered` with keys by their stated ids, see `sample_keys`.
 
     Args:
-        captions: of an image.
-        image_id: of the image.
+        captions: captions of an image.
+        image_id: the image's id.
         sample_ids: as a file has them; empty: it has none.
-        number: of the captions in the file, with those that were left out.
+        number: number of the captions in the file, with those that were left out.
     """
     if not sample_ids:
         return captions
@@ -200,7 +200,7 @@ def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
     """`numbered` captions of an image, looked at all at once.
 
     Args:
-        texts: what stands where a text should.
+        texts: the values found in place of texts.
 
     Returns:
         None where `normalised` would refuse or change one, or may: each is then to be looked at.

@@ -191,7 +191,7 @@ def read_flickr30k_entities(
 
 
 def photo_id(file_name: str) -> str:
-    """The Entities id of a photo's name or id: what stands before ``_`` and the suffix."""
+    """The Entities id of a photo's name or id: the part before ``_`` and the suffix."""
     base = PurePosixPath(file_name)
     stem = base.stem if base.suffix.lower() in PHOTO_SUFFIXES else base.name
     return stem.split("_")[0]
@@ -274,7 +274,7 @@ def grounded_caption(line: str, *, key: str, chains: Objects, where: str) -> Cap
 
     Args:
         line: such as ``[/EN#1/people Two men] run .``
-        key: of the caption.
+        key: the caption's key.
         chains: the image's boxes, each with the ids of its chains.
         where: file and line, for messages.
 

@@ -49,7 +49,7 @@ def read_flickr8k(
     Sample ids are the token file's own keys, ``NAME.jpg#K``; image ids are the file names.
 
     Args:
-        name: of the roster, such as ``flickr8k/train``.
+        name: name of the roster, such as ``flickr8k/train``.
         token_file: lines ``NAME.jpg#K TAB CAPTION``, or ``NAME#zhc#K CAPTION``.
         image_folder: where the photos lie; None for the captions alone.
         split_file: file names, one a line; None for all. A captioned image that the split does not

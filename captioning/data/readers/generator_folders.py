@@ -85,7 +85,7 @@ class Concept(NamedTuple):
     """A folder that OneTrainer trains on.
 
     Attributes:
-        folder: of the photos.
+        folder: folder of the photos.
         is_deep: whether those of folders below count, too.
         prompts: ``"sample"``: a text beside each photo has its captions; ``"filename"``: its name
             is one; or a file whose lines are captions of each photo.

@@ -51,7 +51,7 @@ def read_imagefolder(
     ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         folder: holds the metadata and the photos, which may lie in folders below.
         with_photos: False reads the captions alone.
         caption_columns: keys or columns of captions; None: those with the names above.

@@ -29,7 +29,7 @@ def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[Image
     The image id is what rows say, if each photo has one of its own, else the file name.
 
     Args:
-        rows: of any order.
+        rows: rows of any order.
         dropped: see `numbered`.
 
     Raises:

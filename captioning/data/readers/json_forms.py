@@ -187,8 +187,8 @@ def _plain(record: Record, fields: Collection[str] = ()) -> Record:
     """A record; of Label Studio and FiftyOne with captions and splits as others have them.
 
     Args:
-        record: as it stands there.
-        fields: of Label Studio, that tasks of the file have texts in.
+        record: the record as the file has it.
+        fields: fields of Label Studio, that tasks of the file have texts in.
     """
     value, data = record.value, record.value.get("data")
     if isinstance(data, dict) and ("annotations" in value or "predictions" in value):

@@ -59,7 +59,7 @@ def read_jsonl(
     bad_captions: Policy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
-    """Captions of one's own photos.
+    """Read captions of your own photos.
 
     A line is ``{"image": "a.jpg", "caption": "..."}`` or ``{"image": ..., "captions": [...]}``,
     with an optional ``"image_id"`` (the file name if left out), optional ``"sample_ids"``
@@ -71,7 +71,7 @@ def read_jsonl(
     whose answer is the caption. Other keys are left alone.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         annotations: the ``.jsonl`` file, or a ``.json`` file with a list of such objects.
         image_folder: what ``image`` is relative to; None for the captions alone.
         file_column, caption_columns: keys of file names and captions; None: those with usual names.
@@ -117,7 +117,7 @@ def read_jsonl(
 
 
 def _texts(lines: dict[str, list[Record]], keys: CaptionKeys) -> Iterator[Any]:
-    """What stands under keys of captions, up to a line where several could be meant."""
+    """The values under caption keys, up to a line where several keys could be meant."""
     with suppress(ValueError):
         for record in chain.from_iterable(lines.values()):
             yield from (value_at(record, key) for key in keys(record))

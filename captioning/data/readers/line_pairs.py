@@ -79,7 +79,7 @@ def read_line_pairs(
     """Captions line by line, of the photos that a list names line by line.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         photos: the list of file names.
         texts: one caption a line, as many lines as the list has.
         image_folder: what names are relative to; None for the captions alone.

@@ -27,7 +27,7 @@ def read_nocaps(
     """Nocaps' captions, of one domain or of all.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         annotations: ``nocaps_val_4500_captions.json`` (the test captions are withheld).
         image_folder: where ``file_name`` is looked up; None for the captions alone.
         domain: ``in``, ``near`` or ``out``; None for all images.

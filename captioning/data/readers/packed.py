@@ -33,16 +33,16 @@ class PackedPhoto:
 
     Attributes:
         image_id: unique id.
-        path: of the photo, see `captioning.vision.photo_places`; None: it has none.
+        path: path of the photo, see `captioning.vision.photo_places`; None: it has none.
         captions: the good ones, normalised.
         problem: why there are none.
         where: file and place, for messages.
         bad: why further captions are none, for each.
         same: equal for rows of one photo, which are joined; empty: it stands alone.
         draw: decides the part it belongs to; empty: its image id does.
-        sample_ids: of the captions, as the file has them; empty: it has none.
+        sample_ids: sample ids of the captions, as the file has them; empty: it has none.
         said: the image id that the file says; empty: none.
-        name: of the photo, as the file has it; empty: it says none.
+        name: name of the photo, as the file has it; empty: it says none.
         split: that the file says; empty: none.
     """
 
@@ -107,7 +107,7 @@ def packed_roster(
 
     Args:
         name, source: of the roster, and the files for messages.
-        photos: of all parts.
+        photos: photos of all parts.
         division: which of them are taken.
         rules: for photos without captions and captions without photos.
         bad_captions: for single captions; None: a photo with a bad one counts as without captions.

@@ -28,7 +28,7 @@ _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "ass
 
 
 def value_at(record: Record, key: str) -> Any:
-    """What stands under a key, or after dots under keys of objects in it; None: nothing."""
+    """The value under a key, or under a dotted path of nested keys; None: no value."""
     value = record.value.get(key)
     if value is not None or "." not in key:
         return value
@@ -61,14 +61,14 @@ def file_name_of(record: Record, key: str | None = None) -> str:
 
 
 def has_photo(record: Record, key: str | None = None) -> bool:
-    """Whether a record has something where the name of its photo stands."""
+    """Whether a record has a value under the key of its photo's name."""
     return value_at(record, key or _file_key(record)) not in (None, "", []) or bool(
         stated_name(record, key)
     )
 
 
 def stated_name(record: Record, key: str | None = None) -> str | None:
-    """The name of a record's photo as it stands there; None: it has none, or several."""
+    """The name of a record's photo as written; None: it has none, or several."""
     value = value_at(record, key or _file_key(record))
     if value in (None, "", []) and key is None:
         return _photo_in_chat(record)

@@ -31,7 +31,7 @@ def split_key(rows: Sequence[Mapping[str, Any]], where: str) -> str | None:
     """The key that says the rows' splits: `COLUMN` in any case, or one of words of splits alone.
 
     Args:
-        rows: of a file.
+        rows: rows of a file.
         where: the file.
 
     Returns:

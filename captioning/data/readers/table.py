@@ -69,7 +69,7 @@ def read_table(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """Captions of one's own photos in a table.
+    """Read captions of your own photos from a table.
 
     The first row names the columns; without it the table has two, of files and captions. Rows of
     the same file are joined. A column ``image_id`` has the image ids, if each photo has one of its
@@ -77,7 +77,7 @@ def read_table(
     ``["A dog.", "Dogs run."]`` holds several captions.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         annotations: the file, in UTF-8; commas, semicolons, tabs or bars stand between cells, or
             what a first line such as ``sep=;`` says.
         image_folder: what file names are relative to; None for the captions alone.

@@ -65,7 +65,7 @@ def read_text_files(
     without texts, see `captioning.data.readers.generator_folders`.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         folder: with the photos.
         caption_columns: suffixes of the files that are read, such as ``.caption``, and keys of JSON
             and YAML; None: the only one that is there, and usual names.

@@ -1,4 +1,4 @@
-"""Webdataset shards: tar files in which ``KEY.jpg`` stands beside ``KEY.txt`` or ``KEY.json``."""
+"""Webdataset shards: tar files that hold ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Item:
     Attributes:
         key: the members' name up to the first dot of its last part.
         photo: name of the member with the photo; empty: it has none.
-        offset: of that member's header in bytes.
+        offset: offset of that member's header in bytes.
         captions: the good ones, normalised.
         problem: why there are none.
         bad: why further captions are none, for each.
         image_id: what the ``.json`` says it is; empty: nothing.
-        sample_ids: of the captions, as the ``.json`` has them; empty: it has none.
+        sample_ids: sample ids of the captions, as the ``.json`` has them; empty: it has none.
         split: what the ``.json`` says it is; empty: nothing.
     """
 
@@ -124,10 +124,10 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
 
     Args:
         shard: a tar file.
-        caption_key: of the ``.json`` members, or ``txt`` or ``caption``; None: captions are the
-            ``.txt`` or ``.caption`` members, or else
-            ``caption`` or ``captions`` of the ``.json`` members, with ``caption_0`` and so on, or
-            ``text``. A list there that has the text of ``.txt``, too, counts in its place.
+        caption_key: key of the ``.json`` members, or ``txt`` or ``caption``; None: captions are the
+            ``.txt`` or ``.caption`` members, or else ``caption`` or ``captions`` of the ``.json``
+            members, with ``caption_0`` and so on, or ``text``. A list there that has the text of
+            ``.txt``, too, counts in its place.
         cache_folder: where listings are kept; None: nowhere.
 
     Raises:
@@ -331,16 +331,16 @@ def read_webdataset(
     same key.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         folder: that shards are relative to.
         shards: file names with ``{000000..000331}``, ``*`` and ``?``, or several of them.
         part: which share of the keys, by a hash of the key: ``"val"`` and ``"test"`` get
             ``held_out`` of them each, ``"train"`` the rest; ``"all"`` gets all.
         held_out: 0: each part has all the keys of its shards.
-        caption_key: of ``KEY.json``, with a text or a list of texts, or ``txt`` or ``caption`` for
-            a member of this suffix; None: ``KEY.txt`` or ``KEY.caption``, or else
-            ``caption`` or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``.
-            Captions there that have the text of ``KEY.txt`` among them count in its place.
+        caption_key: key of ``KEY.json``, with a text or a list of texts, or ``txt`` or ``caption``
+            for a member of this suffix; None: ``KEY.txt`` or ``KEY.caption``, or else ``caption``
+            or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``. Captions
+            there that have the text of ``KEY.txt`` among them count in its place.
         cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.
         own_ids: image ids are ``image_id`` of ``KEY.json``, where each photo has one of its own.
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
@@ -348,7 +348,7 @@ def read_webdataset(
         missing_captions: the same for a key without captions that can be read.
         bad_captions: the same for a caption with nothing visible, or that is no text; None: its
             photo counts as one without captions.
-        duplicate_keys: the same for a member that stands twice; ``"drop"`` takes the first.
+        duplicate_keys: the same for a member that occurs twice; ``"drop"`` takes the first.
         damaged_shards: the same for a shard that is cut off or damaged; ``"drop"`` takes what lies
             before.
 
@@ -408,7 +408,7 @@ def _listings(
 
 
 def _prefixes(folder: Path, files: Sequence[Path], listings: Sequence[Listing]) -> dict[Path, str]:
-    """What stands before the keys in image ids: the shard, where any key stands in two shards."""
+    """The prefix of keys in image ids: the shard's name, if any key occurs in two shards."""
     keys = {item.key for listing in listings for item in listing.items}
     if len(keys) == sum(len(listing.items) for listing in listings):
         return {}

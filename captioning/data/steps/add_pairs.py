@@ -46,11 +46,11 @@ class AddPairs(AbstractStep):
     are photos of their own, and all are taken.
 
     Attributes:
-        folders: of pictures with captions, or of captions of the data's own photos.
+        folders: folders of pictures with captions, or of captions of the data's own photos.
         share: number of pictures to draw, as a share of the roster's photos; None takes all.
         share_of: ``"captions"``: as many pairs as this share of the roster's captions, in whole
             pictures; ``"photos"``: see ``share``.
-        seed: of the draw of pictures.
+        seed: seed of the draw of pictures.
         count_words: whether the vocabulary counts the pairs' words, too; False: it is the one of
             training without pairs.
         mixture: which of the captions of the data's own photos are taken.
@@ -191,11 +191,11 @@ class ShareOfPhotos(AbstractStep):
     """Keeps the captions of a share of the photos; smaller shares of a seed lie in larger ones.
 
     Attributes:
-        share: of the photos, in (0, 1].
+        share: share of the photos, in (0, 1].
         photos_of: a file of COCO's captions, such as ``pycocoevalcap:captions_train2014``: its
             photos alone remain, and the share is one of them. None: all photos.
         all_words: whether the vocabulary counts the captions that are left out, too.
-        seed: of the draw, which the roster's order does not change.
+        seed: seed of the draw, which the roster's order does not change.
 
     Raises:
         ValueError: a share out of range.

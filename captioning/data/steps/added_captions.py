@@ -31,7 +31,7 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
 
     Args:
         folder: what ``captioning augment`` has written.
-        roster: of the same data; captions of other photos are skipped.
+        roster: roster of the same data; captions of other photos are skipped.
 
     Raises:
         ValueError: a broken line, or regions that are not the roster's.
@@ -101,10 +101,10 @@ class Mixture:
     """Which generated captions are added to the original ones (CIC-BART-SSA, section 4.1).
 
     Attributes:
-        share: of the generated captions, drawn at random, in [0, 1].
-        bins: of coverage. Captions drawn at random fill them until all are as full as the fullest
-            bin of the original captions, or none are left; None: ``share`` alone decides.
-        seed: of the draws.
+        share: share of the generated captions, drawn at random, in [0, 1].
+        bins: bins of coverage. Captions drawn at random fill them until all are as full as the
+            fullest bin of the original captions, or none are left; None: ``share`` alone decides.
+        seed: seed of the draws.
 
     Raises:
         ValueError: a share or a number of bins out of its range.

@@ -22,7 +22,7 @@ class StepContext:
 
     Attributes:
         split: of the data set, such as ``"train"``, or `CORPUS`.
-        seed: of the run. A step whose draws must not change with it has a seed of its own.
+        seed: the run's seed. A step whose draws must not change with it has a seed of its own.
         cache_folder: for what is expensive to compute again.
         truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
         planted_words: place and right word by ``sample_id``, of planted faults of a word or phrase;

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN = 10  # words in a warning
 SLOT = "#made"
-"""Stands between ``image_id`` and number in the ids of these samples."""
+"""Separates ``image_id`` from the number in the ids of these samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def hold_out(
     words, in any case. All its captions are left out.
 
     Args:
-        roster: of training.
+        roster: roster of training.
         classes: word forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
         lemmatizer: gives the singular of region labels, which are taken from the captions.
         samples_per_photo: samples that each left-out photo keeps, of origin `UNPAIRED` and weight

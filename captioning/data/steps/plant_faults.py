@@ -11,7 +11,7 @@ The kinds of fault:
   but the wrong word is one that language alone would expect there, see
   `captioning.data.steps.plausible_faults`;
 - ``open_noun``, ``open_verb``, ``open_adjective``: the same with words outside the closed rows;
-- ``negation``: a negation is missing, or stands where none belongs, see `negations`;
+- ``negation``: a negation is missing or superfluous, see `negations`;
 - ``phrase``: a phrase of another photo's caption appended, of things that no caption here names;
 - ``image``: the photo of another image.
 
@@ -72,9 +72,9 @@ def negations(
 
     Args:
         roster: sound samples.
-        number: of the faults.
+        number: number of the faults.
         free: whether a sample may bear one, by row.
-        seed: of everything drawn.
+        seed: seed of everything drawn.
 
     Raises:
         ValueError: fewer captions can bear one.
@@ -258,7 +258,7 @@ class PlantFaults(AbstractStep):
 
     Attributes:
         kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
-        seed: of the choice.
+        seed: the choice's seed.
         name: of these faults, in names of run folders and in tables; changes nothing else.
         one_per_photo: whether captions of a photo bear one fault at most together, so that
             `captioning.data.steps.compose_captions` can join them. Not with kinds that networks of
@@ -313,7 +313,7 @@ def plant_faults(
     Args:
         roster: clean samples.
         kinds: the share of all samples that gets each kind, such as ``{"swap": 0.2}``.
-        seed: of the choice; the same seed gives the same faults.
+        seed: the choice's seed; the same seed gives the same faults.
 
     Returns:
         The faulty roster, and ``{sample_id: kind}`` of its faults: ``round(share * N)`` of each

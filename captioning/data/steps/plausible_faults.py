@@ -53,7 +53,7 @@ class Candidate:
     """A caption that can bear a fault.
 
     Attributes:
-        row: of the roster.
+        row: the roster's row.
         caption: with the fault.
         planted: the fault.
         suspicion: largest log-odds of another word of the topic in the faulty caption, by language.
@@ -73,7 +73,7 @@ def plausible_faults(
     Args:
         roster: sound samples.
         counts: number of faults by kind.
-        seed: of everything drawn.
+        seed: seed of everything drawn.
         cache_folder: keeps what networks of language said; None: it is not kept.
 
     Raises:
@@ -143,7 +143,7 @@ class PlausibleWords:
     Args:
         roster: sound samples; networks are trained on its captions, which takes a minute for
             30,000.
-        seed: of everything drawn.
+        seed: seed of everything drawn.
         cache_folder: keeps what the networks say; None: it is not kept.
         table: rows of the words; None for the closed ones.
 
@@ -278,7 +278,7 @@ def photo_words(
     """Every word of each photo's captions, and all words that mean the same.
 
     Args:
-        roster: of the photos.
+        roster: roster of the photos.
         same: by word all words of its meaning; None: as rows of words have it.
     """
     same = same_thing() if same is None else same

@@ -28,8 +28,8 @@ class TakeDetections(AbstractStep):
     """Puts a detector's boxes in the place of the annotated ones, in every split.
 
     Attributes:
-        files: of ``captioning find-objects``, which together have all photos of the run; of a photo
-            in several files the last one counts.
+        files: files of ``captioning find-objects``, which together have all photos of the run; of a
+            photo in several files the last one counts.
     """
 
     every_split: ClassVar[bool] = True

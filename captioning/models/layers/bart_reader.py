@@ -141,7 +141,7 @@ def read(
     Args:
         bart: a ``BartForConditionalGeneration``.
         tokens: ``(B, T) int64``.
-        rows: their real places; padding stands at the end.
+        rows: positions of the real tokens; padding is at the end.
         memory: ``(N, S, D)`` the encoder's states.
         exist: ``(N, S) bool``, False on padding.
         index: ``(B,)`` the memory of each caption; None: each has its own, in order.

@@ -46,9 +46,9 @@ class CausalStepper(AbstractStepper[PromptedState]):
     """The weights and the code of a causal language model, with prompts given as vectors.
 
     Args:
-        network: of transformers, such as ``GPT2LMHeadModel``. It must take vectors in place of
-            tokens, a mask of four dimensions and positions, and its logits must be the product of
-            its output layer alone; `check` tests that.
+        network: network of transformers, such as ``GPT2LMHeadModel``. It must take vectors in place
+            of tokens, a mask of four dimensions and positions, and its logits must be the product
+            of its output layer alone; `check` tests that.
     """
 
     def __init__(self, network: nn.Module) -> None:

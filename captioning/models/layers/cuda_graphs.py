@@ -68,7 +68,7 @@ def trains_on_gpu(tensor: Tensor) -> bool:
 
 
 class Graphed:
-    """A function of tensors, recorded at its first call and anew at a call with other shapes.
+    """A function of tensors, recorded at its first call and again at a call with other shapes.
 
     A recording has room for one call: where gradients of one are still to come, the next call runs
     as the function does. So do calls without gradients or without a GPU.

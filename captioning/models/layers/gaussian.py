@@ -17,7 +17,7 @@ def keyed_noise(keys: Sequence[tuple[int, ...]], lengths: Sequence[int], size: i
     drawn step by step: sequences of one key begin alike, whatever their lengths.
 
     Args:
-        keys: of B sequences; numbers of at least 0 each, such as (seed, row, updates).
+        keys: keys of B sequences; numbers of at least 0 each, such as (seed, row, updates).
         lengths: steps of each.
         size: numbers a step.
 

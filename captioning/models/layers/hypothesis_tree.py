@@ -132,7 +132,7 @@ class HypothesisTree(AbstractDecoderState):
         """One hypothesis an image that has read nothing.
 
         Args:
-            num_layers: of the decoder.
+            num_layers: the decoder's number of layers.
             num_images: I.
             image_pairs: see the class.
             images: see the class.

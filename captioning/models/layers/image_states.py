@@ -43,7 +43,7 @@ class ImageStates:
 
     Args:
         network: whose `unfit` is empty.
-        num_photos: of the training, for the log.
+        num_photos: number of photos of the training, for the log.
         room: bytes that may be kept; photos beyond them are encoded again in each epoch.
         says: whether to log what they take.
 
@@ -124,8 +124,8 @@ class ImageStates:
         """States of photos, one behind the other, as the network's input `GIVEN`.
 
         Args:
-            states: of each photo, in the order of the batch's prompts.
-            device: of the network.
+            states: states of each photo, in the order of the batch's prompts.
+            device: the network's device.
         """
         parts = [_moved(state, device) for state in states]
         both = {name: _side_by_side([part[name] for part in parts]) for name in parts[0]}

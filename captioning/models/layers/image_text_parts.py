@@ -138,7 +138,7 @@ class ImageTextParts:
         return self.speaker.start(self.prompts(moved))
 
     def _without_end(self, inputs: Inputs) -> Inputs:
-        """Some tokenizers end each text, also prompts that go on with a caption."""
+        """Remove the end token that some tokenizers append even to prompts before a caption."""
         if self.kind not in ENDS_WITH_SEPARATOR:
             return inputs
         length = inputs["input_ids"].shape[1]

@@ -83,7 +83,7 @@ class Terms:
             weights: ``(B, T)`` of the words.
             nll: ``(N,)`` of the words, packed.
             kls: ``(B, T, Z)`` of the words' latents, 0 where there is no word.
-            packing: of the captions.
+            packing: packing of the captions.
         """
         weights = weights.to(nll)
         kl_context, kl_objects = ((kl * weights[:, :, None]).sum(1) for kl in kls)
@@ -157,14 +157,14 @@ class LatentState(AbstractLatentState):
     """The memory of G hypotheses in blocks of equal size, one block a draw of an image.
 
     Attributes:
-        memory: of each block's image.
+        memory: memory of each block's image.
         latents: ``(blocks, T, Z)`` drawn before the first word; the noise to draw them with where
             the prior reads words.
         cells: h1, c1, h2 and c2, ``(G, H)`` or ``(G, L)`` each.
         step: words read so far.
         prior: makes other draws.
         read: the prior's memory where it reads words, else None.
-        temperature: of its draws.
+        temperature: temperature of its draws.
     """
 
     memory: RegionMemory
@@ -245,8 +245,8 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
             attention_lstm_size: H of the LSTM that attends.
             language_lstm_size: L of the language LSTM.
             attention_size: A.
-            embedding_size: of input and output words.
-            latent_size: of both latents together.
+            embedding_size: embedding size of input and output words.
+            latent_size: latent size of both latents together.
             dropout: on the language LSTM's output.
             form: which biases it has, and how it begins.
         """
@@ -327,9 +327,9 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         Args:
             words: ``(B, T) int64`` input words, in the batch's order.
             latents: ``(B, T, Z)``.
-            memory: of I images.
+            memory: memory of I images.
             images: ``(B,) int64`` the image of each caption.
-            packing: of the captions' lengths.
+            packing: packing of the captions' lengths.
 
         Returns:
             ``(N, V)``.
@@ -368,7 +368,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
 
         Returns:
             ``(G, V)`` log-probabilities of the next word, the memory after the word, and the
-            attention ``(G, R)`` by which the next word is told.
+            attention ``(G, R)`` that predicts the next word.
 
         Raises:
             ValueError: more words than latents were drawn for.
@@ -393,7 +393,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
 
         Args:
             words: ``(B, T) int64`` input words.
-            memory: of each caption's image, B.
+            memory: memory of each caption's image, B.
             latents: ``(B, T, Z)``.
             prior: see `LatentState`.
 

@@ -46,7 +46,7 @@ class InputWords:
 
     Args:
         form: what unknown and dropped words become.
-        tokenizer: of the words.
+        tokenizer: tokenizer of the words.
         dropout: share of the input words that is dropped in training, in [0, 1).
 
     Raises:

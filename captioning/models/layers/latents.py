@@ -127,8 +127,8 @@ class ContextPosterior(nn.Module):
         """Make the layers.
 
         Args:
-            size: of the vocabulary with placeholders.
-            embedding_size: of its words.
+            size: size of the vocabulary with placeholders.
+            embedding_size: embedding size of its words.
             hidden_size: H of the GRU, in each direction.
             latent_size: Z.
             bounded: see `Gaussian.of`.
@@ -176,12 +176,12 @@ class ObjectPosterior(nn.Module):
         """Make the layers.
 
         Args:
-            size: of the vocabulary; its placeholders are never read.
-            embedding_size: of its words.
-            feature_size: of the mean feature.
-            summary_size: of the context's summary.
-            hidden_size: of the GRU.
-            context_size: of the context's latents.
+            size: the vocabulary's size; its placeholders are never read.
+            embedding_size: embedding size of its words.
+            feature_size: size of the mean feature.
+            summary_size: summary size of the context's summary.
+            hidden_size: hidden size of the GRU.
+            context_size: size of the context's latents.
             latent_size: Z.
             all_slots: padding in the places of missing objects is read, too.
             bounded: see `Gaussian.of`.
@@ -238,11 +238,11 @@ class Latents(nn.Module, AbstractGraphedPart):
         """Make the parts.
 
         Args:
-            size: of the vocabulary with two placeholders.
-            embedding_size: of its words.
+            size: size of the vocabulary with two placeholders.
+            embedding_size: embedding size of its words.
             feature_size: D of the mean feature.
-            hidden_sizes: of the GRUs and LSTMs of context and objects.
-            sizes: of the two latents, Zm and Zo.
+            hidden_sizes: hidden sizes of the GRUs and LSTMs of context and objects.
+            sizes: sizes of the two latents, Zm and Zo.
             form: what else they read.
         """
         super().__init__()

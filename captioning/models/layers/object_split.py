@@ -21,14 +21,14 @@ class ObjectSplit:
     Attributes:
         placeholders: ids that stand for an object in the singular and in the plural, after those of
             the vocabulary.
-        size: of the vocabulary with these two.
+        size: size of the vocabulary with these two.
     """
 
     def __init__(self, *, tokenizer: AbstractTokenizer, words: ObjectWords) -> None:
         """Look up the vocabulary.
 
         Args:
-            tokenizer: of words; tokens of sub-word tokenizers are no words.
+            tokenizer: tokenizer of words; tokens of sub-word tokenizers are no words.
             words: that name objects.
 
         Raises:

@@ -17,10 +17,10 @@ class OnnxForm:
     Attributes:
         memory: features of photos ``(N, R, D)`` to what the decoder reads of each photo.
         step: tokens, what the decoder reads, states; to log-probabilities ``(N, V)``, new states.
-        names: of what the decoder reads.
-        state_sizes: of the states of a hypothesis, ``(N, size)`` each.
-        reads: ``"token"``: the last token ``(N,)``; ``"prefix"``: all tokens ``(N, T)``, from
-            which everything is computed anew.
+        names: names of what the decoder reads.
+        state_sizes: state sizes of the states of a hypothesis, ``(N, size)`` each.
+        reads: ``"token"``: the last token ``(N,)``; ``"prefix"``: all tokens ``(N, T)``, from which
+            the decoder computes everything again.
         prefix: ids before the first word.
     """
 

@@ -76,7 +76,7 @@ class Packing:
 
         Args:
             lengths: on the host, where the order is decided.
-            device: of the values to pack.
+            device: device of the values to pack.
         """
         order = torch.argsort(lengths, descending=True, stable=True)
         steps = torch.arange(int(lengths.max()))

@@ -24,7 +24,7 @@ def photo_parts(batch: Batch, most: int) -> list[list[int]]:
     """Numbers of a batch's photos, part by part, those of the longest captions first.
 
     Args:
-        batch: of captions.
+        batch: batch of captions.
         most: positions of prompts and captions, padding included, of a part with several photos.
     """
     _, exist = batch.host.caption_tokens()
@@ -49,7 +49,7 @@ def batch_part(batch: Batch, photos: Sequence[int], *, trims: bool = True) -> tu
     """Some photos of a batch with their captions, without padding that these do not need.
 
     Args:
-        batch: of captions.
+        batch: batch of captions.
         photos: numbers in the batch.
         trims: whether to leave out padding before prompts, too.
 
@@ -114,10 +114,10 @@ def part_losses(
     """A batch's losses; gradients are computed now, part by part, and handed on going backward.
 
     Args:
-        batch: of captions.
+        batch: batch of captions.
         parts: see `photo_parts`.
-        losses: of a part and ``(B',) int64`` which of the batch's captions it has, with one mean
-            (`CaptionLosses.means`).
+        losses: losses of a part and ``(B',) int64`` which of the batch's captions it has, with one
+            mean (`CaptionLosses.means`).
         parameters: that the losses depend on and that train.
         drops: whether there is dropout, whose masks depend on a token's place in its prompt.
 

@@ -38,8 +38,8 @@ def reading_options(kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
     There, so that equal files give equal bits whatever the training's device.
 
     Args:
-        kind: of the weights.
-        dtype: of the products.
+        kind: kind of the weights.
+        dtype: dtype of the products.
 
     Raises:
         ModuleNotFoundError: a package of the extra ``quantize`` is not installed.
@@ -91,7 +91,7 @@ def check_training(kind: Kind, trainer: Any) -> None:
     """Refuse a device or a strategy that cannot train beside quantized weights.
 
     Args:
-        kind: of the weights.
+        kind: kind of the weights.
         trainer: Lightning's.
 
     Raises:
@@ -177,7 +177,7 @@ def make_dense(network: Any) -> None:
     """Give a network dense weights in the place of quantized ones, in place.
 
     Args:
-        network: of transformers, or a part of one.
+        network: network of transformers, or a part of one.
     """
     for name, layer in quantized_layers(network).items():
         weight = dense_weight(layer).detach().clone()
@@ -200,7 +200,7 @@ def is_of_quantized(name: str, layers: Container[str]) -> bool:
     """Whether a tensor of a model's ``state_dict`` is what a quantized layer keeps of its weights.
 
     Args:
-        name: of the tensor, such as ``"q_proj.weight.absmax"``.
+        name: name of the tensor, such as ``"q_proj.weight.absmax"``.
         layers: names of the quantized layers.
     """
     return f"{name}.".partition(".weight.")[0] in layers

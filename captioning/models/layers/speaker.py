@@ -33,9 +33,9 @@ class SpeakerState(AbstractDecoderState):
     """The memory of G hypotheses.
 
     Attributes:
-        inputs: of the network's next call, beside tokens; before the first token those of the I
-            photos.
-        cache: of transformers, or None before the first token.
+        inputs: inputs of the network's next call, beside tokens; before the first token those of
+            the I photos.
+        cache: cache of transformers, or None before the first token.
     """
 
     inputs: Inputs
@@ -146,7 +146,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         """Logits of captions under teacher forcing.
 
         Args:
-            prompts: of the B captions.
+            prompts: prompts of the B captions.
             captions: ``(B, T) int64`` tokens that are read, without begin token; T may be 0.
             exist: ``(B, T) bool``, False on padding.
 
@@ -169,7 +169,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         A photo may take a thousand places and a caption ten, so five captions a photo cost a fifth.
 
         Args:
-            prompts: of the I photos.
+            prompts: prompts of the I photos.
             image_index: ``(B,)`` the photo of each caption.
 
         Returns:

@@ -31,7 +31,7 @@ def add_twin(
     Args:
         layer: has the parameter; its state then has ``parametrizations.NAME.original`` and
             ``parametrizations.NAME.0.second`` in the place of ``NAME``.
-        name: of the parameter.
+        name: the parameter's name.
         bound: the second one is drawn evenly from [-``bound``, ``bound``].
         start: it is added from this place of the last dimension on.
         stop: and up to this one; None: to its end.

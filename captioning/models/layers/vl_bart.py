@@ -50,7 +50,7 @@ def build_bart(
         hidden_size: D.
         num_layers, num_heads, intermediate_size: of the encoder, and of the decoder.
         max_positions: tokens that either can read.
-        dropout: of states, of attention and inside feed-forward layers.
+        dropout: dropout of states, of attention and inside feed-forward layers.
     """
     config = BartConfig(
         vocab_size=len(tokenizer),

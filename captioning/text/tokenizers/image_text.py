@@ -141,7 +141,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         return len(self._encoded(self._before + " ".join(caption.split()))) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the sub-words, without what stands before the caption."""
+        """Spans of the sub-words, without the text before the caption."""
         text, head = " ".join(caption.split()), len(self._before)
         offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
         inside = [(max(0, a - head), max(0, b - head)) for a, b in offsets[: self.max_tokens - 2]]

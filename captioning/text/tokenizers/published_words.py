@@ -27,7 +27,7 @@ class PublishedWords(AbstractTokenizer):
     token is the unknown word, where there is one.
 
     Args:
-        words: of all ids, in order.
+        words: words of all ids, in order.
         layout: see above.
         max_words: captions are cut after so many words.
 

@@ -23,7 +23,7 @@ MAX_PIECES = 2**18  # that are kept
 NOT_SINGLE = -1
 
 CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
-# Pieces between spaces whose words do not depend on what stands around them: NLTK's rules that look
+# Pieces between spaces whose words do not depend on the text around them: NLTK's rules that look
 # further are about quotation marks, brackets and an apostrophe at a word's end.
 _ALONE = re.compile(r"(?:[a-z0-9.,:;?!&$%/-]|(?<=[a-z0-9])'(?=[a-z0-9]))+")
 
@@ -55,7 +55,7 @@ def _treebank_words(text: str) -> tuple[str, ...]:
 
 
 def _words_of_piece(piece: str) -> tuple[str, ...] | None:
-    """Words of what stands between two spaces, or None where these depend on the text around it."""
+    """Words of the text between two spaces, or None if they depend on the text around it."""
     plain = piece[:-1] if piece.endswith((".", ",")) else piece
     parts = plain.split("-")
     if plain.isascii() and all(map(str.isalnum, parts)) and CONTRACTED.isdisjoint(parts):
@@ -127,7 +127,7 @@ class SplitCaptions:
 
         Args:
             tokenizer: whose captions are cut after as many words.
-            number: of captions, at most N.
+            number: number of captions, at most N.
 
         Returns:
             what `WordTokenizer.encode` gives, one caption after the other, and ``(number,) int64``.

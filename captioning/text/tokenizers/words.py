@@ -69,7 +69,7 @@ class WordTokenizer(AbstractTokenizer):
         """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
 
         Args:
-            captions: of the training set; split already, if their tokens are wanted, too.
+            captions: captions of the training set; split already, if their tokens are wanted, too.
             min_count: see above.
             max_words: see the class.
             extra_words: see above.
@@ -97,8 +97,8 @@ class WordTokenizer(AbstractTokenizer):
         """The vocabulary with further words behind the others, whose ids stay.
 
         Args:
-            captions: in which the words are counted.
-            min_count: words that occur so often are added.
+            captions: the texts in which words are counted.
+            min_count: words that occur at least this often are added.
         """
         seen = SplitCaptions(captions, max_words=self.max_words).counts
         new = {w: n for w, n in seen.items() if n >= min_count and w not in self._ids}

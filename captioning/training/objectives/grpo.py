@@ -37,19 +37,20 @@ class Grpo(AbstractRewardObjective):
     ``model.pretrained`` without low-rank additions: it takes a pass, and no memory.
 
     Args:
-        reward: of a caption.
+        reward: reward of a caption.
         num_samples: K, captions drawn a photo; at least 2.
-        temperature: of the draws; 1: the model's own distribution, whose probabilities r is of.
-        num_updates: of the model by the same draws; by the first r is 1.
+        temperature: temperature of the draws; 1: the model's own distribution, whose probabilities
+            r is of.
+        num_updates: number of updates of the model by the same draws; by the first r is 1.
         clip_low, clip_high: how far r may fall and rise; above 0.
         beta: weight of the KL; 0: none.
         scale_rewards: advantages over the standard deviation of the photo's rewards
             (``"group"``), of the batch's (``"batch"``), or as they are (``"none"``).
-        mean: of the tokens' losses: over all ``"tokens"`` of the batch (Yu et al., "DAPO", 2025;
-            TRL's default), over each caption's tokens and then over ``"captions"``, as published,
-            or over captions of the greatest ``"length"`` (Dr. GRPO).
-        likelihood_weight: of the likelihood loss that is added; 0: none.
-        seed: of the run.
+        mean: mean of the tokens' losses: over all ``"tokens"`` of the batch (Yu et al., "DAPO",
+            2025; TRL's default), over each caption's tokens and then over ``"captions"``, as
+            published, or over captions of the greatest ``"length"`` (Dr. GRPO).
+        likelihood_weight: weight of the likelihood loss that is added; 0: none.
+        seed: the run's seed.
 
     Raises:
         ValueError: fewer than 2 captions.

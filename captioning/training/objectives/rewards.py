@@ -186,7 +186,7 @@ class SimilarityReward(AbstractReward):
     """Cosine of photo and caption in a joint space, such as CLIP's; needs no references.
 
     Args:
-        encoder: of the space.
+        encoder: the space's encoder.
         weight: factor of the cosine; CLIPScore's is 2.5.
     """
 
@@ -215,8 +215,8 @@ class PairReward(AbstractReward):
     """How well photo and caption fit by a scorer that reads both; needs no references.
 
     Args:
-        pairs: of a scorer such as BLIP's matching head, SigLIP, or a question to an image-text
-            model. Its cache is not used, as drawn captions hardly come twice.
+        pairs: pairs of a scorer such as BLIP's matching head, SigLIP, or a question to an
+            image-text model. Its cache is not used, as drawn captions hardly come twice.
     """
 
     def __init__(self, *, pairs: PairScores) -> None:
@@ -291,7 +291,7 @@ class WeightedReward(AbstractReward):
 
     Args:
         rewards: parts, by name.
-        weights: of each, by the same names.
+        weights: weights of each, by the same names.
 
     Raises:
         ValueError: the names differ, or there are none.

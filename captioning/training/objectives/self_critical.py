@@ -82,15 +82,15 @@ class AbstractRewardObjective(ABC):
     likelihood loss that is added, and neither rewards nor draws.
 
     Args:
-        reward: of a caption.
+        reward: reward of a caption.
         num_samples: K, captions drawn a photo.
-        temperature: of the draws; 1: the model's own distribution.
-        likelihood_weight: of the likelihood loss that is added; 0: none.
-        seed: of the run; a draw depends on it, the epoch, the batch and the photo alone.
+        temperature: temperature of the draws; 1: the model's own distribution.
+        likelihood_weight: weight of the likelihood loss that is added; 0: none.
+        seed: the run's seed; a draw depends on it, the epoch, the batch and the photo alone.
 
     Attributes:
         several_means: whether the likelihood loss is added, which has a denominator of its own.
-        num_updates: of the model by the same draws.
+        num_updates: number of updates of the model by the same draws.
         judges_captions: whether the rewards of the true captions are recorded, too.
     """
 
@@ -184,7 +184,7 @@ class AbstractRewardObjective(ABC):
         Args:
             model: in evaluation mode.
             batch: encoded.
-            rewards: of the drawn captions.
+            rewards: rewards of the drawn captions.
             samples: I, one of each photo.
         """
 
@@ -285,13 +285,13 @@ class SelfCritical(AbstractRewardObjective):
     stands for log p. See `AbstractRewardObjective`.
 
     Args:
-        reward: of a caption.
+        reward: reward of a caption.
         num_samples: K, captions drawn a photo; at least 2 with the baseline ``"mean"``.
-        temperature: of the draws; 1: the model's own distribution.
+        temperature: temperature of the draws; 1: the model's own distribution.
         baseline: ``"mean"`` of the photo's other draws, or ``"greedy"``: the reward of the photo's
             greedy caption.
-        likelihood_weight: of the likelihood loss that is added; 0: none.
-        seed: of the run.
+        likelihood_weight: weight of the likelihood loss that is added; 0: none.
+        seed: the run's seed.
 
     Raises:
         ValueError: a mean of fewer than 2 captions.
@@ -363,7 +363,7 @@ def drawn_captions(model: AbstractCaptioner[Any], batch: Batch, search: Abstract
     request = request_of(model, words, batch.image_ids, device=batch.rows.device)
     with torch.no_grad():
         result = search(model, model.start(batch), request)
-    # Autocast would go on with the copies of the weights that were made without gradients.
+    # Autocast would otherwise reuse copies of the weights that were made without gradients.
     torch.clear_autocast_cache()
     ids = result.tokens.flatten(0, 1).tolist()
     ends = {*request.ends, *search.settings.end_ids}
@@ -394,7 +394,7 @@ def described(batch: Batch, drawn: Drawn, bos_id: int, *, by_token: bool = False
     """The batch's photos with drawn captions, K each; what is requested is as for the first.
 
     Args:
-        batch: of true captions.
+        batch: batch of true captions.
         drawn: captions of its photos.
         bos_id: begin token.
         by_token: whether losses of single tokens are wanted.

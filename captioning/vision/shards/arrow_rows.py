@@ -56,7 +56,7 @@ def read_row(file: str, column: str, name: str) -> bytes:
 
     Args:
         file: an Arrow or Parquet file.
-        column: of bytes, or of structures with a field ``bytes``.
+        column: column of bytes, or of structures with a field ``bytes``.
         name: the row's number, with or without a suffix, or a name after a ``/``.
 
     Raises:

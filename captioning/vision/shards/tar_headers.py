@@ -29,8 +29,8 @@ class Member:
     Attributes:
         name: as written, which may lead anywhere.
         kind: `FILE`, `FOLDER` or `OTHER`.
-        size: of its data in bytes.
-        offset: of the header right before the data.
+        size: size of its data in bytes.
+        offset: offset of the header right before the data.
     """
 
     name: str

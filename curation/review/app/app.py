@@ -1,4 +1,4 @@
-"""The page of ``captioning app``: what it can ask for, sent photos, suspects and decisions."""
+"""The page of ``captioning app``: answers requests, keeps sent photos and decisions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PhotoCaptions:
     """Some captioners, asked one question at a time.
 
     Args:
-        captioners: by the name that people choose them by, in order.
+        captioners: captioners by the name shown to people, in order.
         regions: boxes by image id, for captioners on regions; a photo's image id is its file's
             name, or that without suffix.
     """
@@ -79,7 +79,7 @@ class PhotoCaptions:
         Args:
             path: the photo.
             size: its width and height.
-            name: of its file, by which its boxes are found.
+            name: name of its file, which identifies its boxes.
             record: ``model`` and the settings, as the page sends them.
 
         Raises:
@@ -200,7 +200,7 @@ DECISIONS = "decisions.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the page shows.
+    """The page's content.
 
     Attributes:
         suspects: folder of a check, or a run; None: no captions to look through.
@@ -226,7 +226,7 @@ class Settings:
 
 @contextmanager
 def open_app(settings: Settings, *, host: str, port: int) -> Iterator[tuple[PageServer, str]]:
-    """The server of the page, not yet serving, and a line on what it shows.
+    """The server of the page, not yet serving, and a line on the page's content.
 
     Raises:
         FileNotFoundError, ValueError, OSError: a folder that cannot be read, decisions that another
@@ -288,7 +288,7 @@ class App:
     """The page's answers.
 
     Args:
-        captions: of photos.
+        captions: captions of photos.
         uploads: photos that the page sent.
         review: suspected captions; None: there are none to look through.
     """
@@ -407,8 +407,8 @@ class Review:
 
     Args:
         source: the folder of the check, or the run.
-        suspects: in the order in which they are looked at.
-        decisions: on them.
+        suspects: suspects in the order of review.
+        decisions: decisions on the suspects.
         roots: folders in which photos may lie.
         whole: the set that ``captioning curate corrections`` takes; None where it is not known.
 
@@ -436,7 +436,7 @@ class Review:
             )
 
     def sheet(self) -> dict[str, Any]:
-        """All suspects with what was decided so far, and how the decisions are applied."""
+        """All suspects with the decisions so far, and how these are applied."""
         whole = "PHOTOS" if self._whole is None else shlex.quote(str(self._whole))
         file = shlex.quote(str(self._decisions.path))
         return {

@@ -1,1 +1,1 @@
-"""What happened in a run, or in several beside each other, as a page and as figures."""
+"""Reports on one run, or compares several, as a page and as figures."""

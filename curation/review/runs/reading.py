@@ -1,4 +1,4 @@
-"""A finished run as its report needs it; what cannot be read is left out and noted."""
+"""A finished run as its report needs it; unreadable parts are left out and noted."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Rosters:
-    """What a run was trained and tested on.
+    """The data of a run's training and test.
 
     Attributes:
-        train: with the edits of the run.
+        train: training data with the run's edits.
         test: None: the run has no test.
     """
 
@@ -58,12 +58,12 @@ class Notes:
     lines: list[str] = field(default_factory=list)
 
     def read(self, part: str, folder: Path, read: Callable[[], T], default: T) -> T:
-        """What ``read`` gives, or the default and a line where the part is damaged.
+        """The result of ``read``, or the default and a line if the part is damaged.
 
         Args:
-            part: what it is, for the line.
-            folder: of the run, whose path the line's first file is named without; a remedy
-                that follows is a command, and needs it.
+            part: name of the part, for the line.
+            folder: the run's folder. The line's first file is named relative to it; a command as
+                remedy names the full path.
             read: reads it.
             default: taken in its place.
         """
@@ -87,12 +87,12 @@ class FinishedRun:
             scored.
         losses: ``(step, loss)`` of training, as they were logged.
         predictions: caption by image of the test.
-        dropped: what the rosters leave out: ``item`` and ``rule`` by roster.
-        record: what curation did; None without curation.
-        unit: of the losses in ``record``.
+        dropped: items that the rosters leave out: ``item`` and ``rule`` by roster.
+        record: the record of curation; None without curation.
+        unit: unit of the losses in ``record``.
         train: captions that were trained on, before curation.
         test: photos and references of the test.
-        notes: what is left out, a line each.
+        notes: one line for each omission.
     """
 
     run: Run
@@ -123,7 +123,7 @@ def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedR
     """All parts of a run's folder that can be read.
 
     Args:
-        folder: of the run, or of a loop of somebody's own.
+        folder: folder of the run, or of a user's own loop.
         rosters: those of the run; None: they are read again.
 
     Raises:

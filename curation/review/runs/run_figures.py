@@ -60,7 +60,7 @@ def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
 
     Args:
         runs: those of one name are pooled as seeds.
-        folder: where to.
+        folder: folder to write to.
     """
     groups = groups_of(runs)
     makers: dict[str, Callable[[Sequence[Group]], Any]] = {"edits": edits, "losses": losses}

@@ -1,4 +1,4 @@
-"""``report.html``: what happened in a run, on one page that needs no network."""
+"""``report.html``: shows a run on one page that needs no network."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def corpus_scores(run: Run) -> dict[str, Any] | None:
 def score_intervals(run: Run) -> dict[str, Sequence[float]]:
     """95% intervals over images by metric: those that the test left, or those of means of images.
 
-    Earlier versions left none. The corpus scores of BLEU and METEOR are no means, so such a run has
-    no interval of theirs.
+    Earlier versions left none. The corpus scores of BLEU and METEOR are not means, so such a run
+    has no interval for them.
     """
     kept = run.scores(TEST, "intervals")
     if kept:
@@ -133,7 +133,7 @@ def references(roster: Roster | None, image_id: str) -> list[str]:
 
 
 def photo_of(roster: Roster | None, image_id: str) -> Path | None:
-    """Where a photo lies."""
+    """The path of a photo."""
     rows = [] if roster is None else list(roster.rows_by_image.get(image_id, ()))
     return roster.samples[rows[0]].image_path if roster is not None and rows else None
 
@@ -174,7 +174,7 @@ def before_after(changes: Sequence[Change]) -> list[Change]:
 def curation(
     run: FinishedRun, changes: Sequence[Change], pictures: Pictures
 ) -> dict[str, Any] | None:
-    """What was changed and why, with the losses that it was decided by."""
+    """The edits and their reasons, with the losses behind the decisions."""
     record = run.record
     if record is None:
         return None
@@ -242,7 +242,7 @@ def changed_settings(
 ) -> list[tuple[str, str, str]]:
     """Settings that are not as a plain ``captioning train`` has them: key, value and default.
 
-    Of the data the name alone is given, and nothing of how a run is carried out.
+    Data appear by name alone; settings that only affect execution are left out.
     """
     own, known = flat(config), flat(defaults)
     return [
@@ -468,7 +468,7 @@ def run_facts(
     Args:
         run: the run.
         change_list: its edits.
-        numbers: of the pictures on the page.
+        numbers: numbers of the pictures on the page.
         defaults: see `write_run_page`.
     """
     notes = Notes(lines=list(run.notes))

@@ -59,12 +59,12 @@ class Group:
 
     @property
     def records(self) -> list[RunRecord]:
-        """What curation did in those that had some."""
+        """The record of curation in the runs that used it."""
         return [run.record for run in self.runs if run.record is not None]
 
 
 def groups_of(runs: Iterable[FinishedRun]) -> list[Group]:
-    """Runs by name, in order; those of one name that are no seeds of one config stand apart."""
+    """Runs by name, in order; runs of the same name with different configs form separate groups."""
     by_name: dict[str, list[FinishedRun]] = defaultdict(list)
     for run in runs:
         by_name[run.name].append(run)
@@ -253,7 +253,7 @@ def edited_ids(group: Group) -> set[str]:
 
 
 def overlap(all_groups: Sequence[Group]) -> list[list[float]]:
-    """Of the captions edited in two groups, the share that both edited; each edited some."""
+    """The share of the captions edited in two groups that both edited; each edited some."""
     ids = [edited_ids(group) for group in all_groups]
     return [[len(one & other) / len(one | other) for other in ids] for one in ids]
 
@@ -343,7 +343,7 @@ def shared_metric(all_groups: Sequence[Group]) -> str | None:
 def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
     """Settings in which the groups differ: key and the value of each.
 
-    Of the data the name alone, unless groups of one name differ in the rest.
+    Data appear by name alone, unless groups of one name differ in the rest.
     """
     of_one_name = len({group.runs[0].name for group in all_groups}) < len(all_groups)
     configs: list[Mapping[str, Any]] = [flat(dict(g.runs[0].run.config)) for g in all_groups]
@@ -500,8 +500,8 @@ def write_compared_page(
     """Write the page of two runs that were compared.
 
     Args:
-        compared: what `captioning.evaluation.compare` found, as plain values.
-        photos: where the photos lie that changed most, by image id.
+        compared: the result of `captioning.evaluation.compare`, as plain values.
+        photos: paths of the photos that changed most, by image id.
         path: the HTML file.
     """
     pictures = thumbnails(photos.values(), max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)

@@ -1,6 +1,6 @@
 """Suspects as tasks of Label Studio, and its annotations as edits; needs no Label Studio.
 
-`Decisions` is a file of the same form, in which the app writes what people decide.
+`Decisions` is a file of the same form, to which the app writes people's decisions.
 `write_corrected` writes the set as they corrected it, with journal and card.
 """
 
@@ -61,9 +61,9 @@ def write_label_studio(
 
     Args:
         suspects: one is a task, with a prediction: what the check or run would do.
-        folder: for the two files.
+        folder: folder for the two files.
         root: folder that photos are served from; None: the one that all of them lie in.
-        address: what stands before a photo's path below the root.
+        address: the prefix of a photo's path below the root.
 
     Returns:
         The root.
@@ -89,7 +89,7 @@ def photo_addresses(
     Args:
         photos: at least one.
         root: None for the folder that all of them lie in.
-        address: what stands before a photo's path below the root.
+        address: the prefix of a photo's path below the root.
 
     Raises:
         ValueError: a photo lies outside the root.
@@ -111,7 +111,7 @@ def _task(suspect: Suspect, image: str) -> dict[str, Any]:
 
 
 def task_data(suspect: Suspect, image: str) -> dict[str, str]:
-    """What a task shows; ``image`` is the photo's address."""
+    """The content of a task; ``image`` is the photo's address."""
     return {
         "image": image,
         "caption": suspect.caption,
@@ -139,10 +139,10 @@ class JudgedTask:
 
     Attributes:
         where: file and number, for messages.
-        content: as the file has it.
-        sample_id, caption: of the suspect.
+        content: the file's content.
+        sample_id, caption: the suspect's id and caption.
         verdict: `KEEP`, `REMOVE` or `CORRECT` of the latest annotation; None where nobody judged.
-        correction: of `CORRECT`; not empty then.
+        correction: the corrected caption for `CORRECT`; not empty then.
     """
 
     where: str
@@ -167,7 +167,7 @@ def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
-    """The tasks of an export, with what people decided.
+    """The tasks of an export, with people's decisions.
 
     Raises:
         FileNotFoundError: no such file.
@@ -196,15 +196,15 @@ def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
 def read_label_studio(
     path: str | Path, roster: Roster, *, epoch: int = -1
 ) -> dict[str, Edit | None]:
-    """What people decided, by ``sample_id``; None for captions that they keep.
+    """People's decisions by ``sample_id``; None for captions that they keep.
 
-    Of several annotations of a task the latest counts; skipped tasks and those without annotation
+    The latest of several annotations of a task counts; skipped tasks and those without annotation
     are left out.
 
     Args:
-        path: what Label Studio exported as JSON, or a page of ``captioning app`` wrote.
-        roster: that the suspects are of.
-        epoch: of the edits.
+        path: a JSON export of Label Studio, or a file that ``captioning app`` wrote.
+        roster: the roster of the suspects.
+        epoch: epoch of the edits.
 
     Raises:
         FileNotFoundError: no such file.
@@ -264,7 +264,7 @@ MAX_CORRECTION = 2000  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of a caption.
+    """The decision on a caption.
 
     Attributes:
         verdict: ``"keep"``, ``"remove"`` or ``"correct"``.
@@ -292,11 +292,11 @@ class Decision:
 class Decisions:
     """The decisions of a file, which ``captioning curate corrections`` applies.
 
-    Tasks of the file that are none of the suspects stay in it.
+    The file keeps tasks that are not among the suspects.
 
     Args:
-        path: of the file; what it holds is taken up, and it need not be there.
-        suspects: that are decided on.
+        path: the file's path; existing decisions are read, and the file may be missing.
+        suspects: the suspects to decide on.
 
     Raises:
         ValueError: the file is no export of Label Studio, or of other captions.
@@ -322,7 +322,7 @@ class Decisions:
                 self._decided[task.sample_id] = decision
 
     def of(self, suspect: Suspect) -> Decision | None:
-        """What was decided of a suspect; None: nothing yet."""
+        """The decision on a suspect; None: nothing yet."""
         return self._decided.get(suspect.sample_id)
 
     def decide(self, suspect: Suspect, decision: Decision | None) -> None:
@@ -349,7 +349,7 @@ class Decisions:
 
 
 def _text(task: dict[str, Any], where: str) -> str:
-    """A task as it stands in a list that `captioning.runtime.files.write_json` writes."""
+    """A task as `captioning.runtime.files.write_json` writes it within a list."""
     try:
         text = json.dumps([task], indent=1, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
@@ -379,9 +379,9 @@ def write_corrected(
     held_out: float = HELD_OUT,
     keys_folder: str | Path | None = None,
 ) -> dict[str, int]:
-    """Write a set with what people decided in Label Studio.
+    """Write a set with people's decisions from Label Studio.
 
-    Of a run, its own edits stay where nobody judged the caption.
+    A run's own edits stay where nobody judged the caption.
 
     Args:
         decisions: JSON that Label Studio exported.
@@ -389,9 +389,9 @@ def write_corrected(
         folder: new or empty.
         format: one of `curation.export.export.FORMATS`.
         photos: one of `curation.export.export.PHOTOS`.
-        style: of formats that have several forms; None: the plain ones.
-        part: of a run: ``"all"`` writes its val and test, too, which are not changed.
-        held_out, keys_folder: of a folder without splits, see `draw_splits`.
+        style: form of a format that has several; None: the plain one.
+        part: part of a run: ``"all"`` also writes its val and test, which are not changed.
+        held_out, keys_folder: settings for a folder without splits, see `draw_splits`.
 
     Returns:
         Counts of what was decided (``"keep"`` and actions of edits), and the captions left

@@ -34,12 +34,12 @@ class Suspect:
     """A caption that people shall look at.
 
     Attributes:
-        sample_id: of the roster.
-        photo: where it lies.
-        caption: as the annotations have it.
-        suspicion: in [0, 1]; None where nothing measured it.
+        sample_id: the sample's id in the roster.
+        photo: path of the photo.
+        caption: the caption in the annotations.
+        suspicion: suspicion in [0, 1]; None if not measured.
         issues: names of what is wrong.
-        reason: for people.
+        reason: readable reason.
         proposal: another caption for the photo, if there is one.
         others: the photo's other captions, as the annotations have them.
     """
@@ -55,10 +55,10 @@ class Suspect:
 
 
 def check_no_shard(photo: Path, why: str) -> None:
-    """Refuse a photo that is no file of its own.
+    """Refuse a photo that is not a separate file.
 
     Args:
-        photo: where it lies.
+        photo: path of the photo.
         why: ends the words "a photo in a shard, which".
     """
     if place_in_shard(photo):
@@ -73,8 +73,8 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
 
     Args:
         source: folder that ``captioning check`` wrote, or of a run.
-        top: of a run: this many captions of the highest loss in its last epoch, of those that were
-            then trained on as the annotations have them; None: those that its policy changed.
+        top: for a run, this many captions with the highest loss in its last epoch, among those
+            trained on as annotated; None: the captions that its policy changed.
 
     Raises:
         FileNotFoundError: neither of them.

@@ -121,7 +121,7 @@ def test_further_processes_wait_for_the_first_and_report_no_status(scontrol, mon
 
 def test_a_queue_that_refuses_is_told(scontrol, caplog) -> None:
     scontrol.install(status=1)
-    assert "could not be queued anew (scontrol requeue 7); submit it again" in requeue("7")
+    assert "could not be requeued (scontrol requeue 7); submit it again" in requeue("7")
 
 
 def test_jobs_of_arrays_have_names_of_their_own() -> None:

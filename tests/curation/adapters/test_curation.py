@@ -268,9 +268,9 @@ def test_a_folder_of_a_policy_with_other_settings_is_refused(before, now, messag
         for score in (before, now)
     )
     read = replace(saved, settings=json.loads(json.dumps(saved.settings)))
-    saved.check(read, Path("run"), anew=False)
+    saved.check(read, Path("run"), restart=False)
     with pytest.raises(ValueError, match=f"holds a run of another curation .*{message}"):
-        changed.check(read, Path("run"), anew=False)
+        changed.check(read, Path("run"), restart=False)
 
 
 def test_a_changed_part_of_a_policy_does_not_go_on_in_the_folder(tmp_path):

@@ -63,7 +63,7 @@ class Source:
         path: file or folder.
         split: None: no name says which.
         images: list of the split's images, for a token file.
-        column: of Arrow files, where it says the split.
+        column: column of Arrow files, where it says the split.
     """
 
     path: Path
@@ -185,7 +185,7 @@ def recognise(
 
     Args:
         folder: with the photos.
-        kind: of the layout; None: the first of `KINDS` that is there.
+        kind: the layout's kind; None: the first of `KINDS` that is there.
         annotations: name of the one file that counts, of several; None: all that are there.
         file_column, caption_columns: of tables; None: usual names.
 
@@ -585,7 +585,7 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def _holds(path: Path, text: str) -> bool:
-    """Whether a text stands anywhere in a file."""
+    """Whether a file contains a text."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         is_plain = content.find(b"\0") < 0 and path.suffix != GZIP
         return content.find(text.encode()) >= 0 if is_plain else text in read_text(path)

@@ -47,9 +47,9 @@ def split_marks(
     """The split of each photo by image id; empty where nothing says it.
 
     Args:
-        kind: of the layout.
+        kind: the layout's kind.
         path: the file or folder with the captions.
-        file_column: of tables; None: the one with a usual name.
+        file_column: file column of tables; None: the one with a usual name.
         photos: the folder that names of photos are relative to.
         roster: all photos.
 

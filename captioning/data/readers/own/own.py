@@ -131,12 +131,11 @@ def read_own(
 
     Validation and test are taken from the training photos where the folder has none: about
     ``held_out`` of them each, at least one photo, drawn by the seed. All captions of a photo stay
-    together.
-    Splits are those of file and folder names, or of a column ``split``. Without training photos
-    all others are split anew, so that no photo is in two parts.
+    together. Splits are those of file and folder names, or of a column ``split``. Without training
+    photos all others are split again, so that no photo is in two parts.
 
     Args:
-        name: of the roster.
+        name: the roster's name.
         folder: with captions and photos; see `recognise`. ``OWNER/NAME@COMMIT`` fetches a data set
             from the hub.
         part: ``"train"``, ``"val"``, ``"test"``, or ``"all"``, with no split left out.
@@ -147,11 +146,11 @@ def read_own(
         file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
             For text files beside photos suffixes, such as ``.caption``.
         caption_per: ``"file"``: a text file beside a photo is one caption; None or ``"line"``: its
-            lines are. Of tables, JSON Lines and Parquet ``"bar"``, ``"semicolon"`` or ``"line"``:
-            what stands between several captions in one cell; ``"cell"``: nothing does; None: it is
-            told where it is clear.
+            lines are. For tables, JSON Lines and Parquet, ``"bar"``, ``"semicolon"`` or ``"line"``
+            separates several captions in one cell; ``"cell"``: a cell is one caption; None: the
+            first cells decide if they are clear.
         held_out: share of the photos, above 0 and below 0.5.
-        seed: of the draw.
+        seed: the draw's seed.
         split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
             of a set has the same test photos, see `drawn`; or image ids, as older runs have it.
         keys_folder: caches hashes of contents; None: they are computed each time.

@@ -1,4 +1,4 @@
-"""The folder of one's own photos, looked for without reading anything."""
+"""Finds the folder of the user's photos without reading any of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits of one's own photos: parts joined, chosen, or drawn where nothing says them."""
+"""Splits of the user's photos: joins parts, selects them, or draws them where no file names any."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def drawn(
     photo, it gets the next one.
 
     Args:
-        roster: of all photos that are divided.
+        roster: roster of all photos that are divided.
         part: that is wanted, of train and the lacking.
         lacking: splits that get about ``held_out`` of the photos each, at least one; train the
             rest.
