@@ -1,8 +1,8 @@
-"""What a run of somebody else's loop keeps of its training set, so that commands work on it.
+"""The record of the training set that a user's own loop keeps, so that commands work on its folder.
 
-Such a folder has no ``config.yaml`` to read the data again by. ``curation/manifest.json`` names
-data, policy and seed; ``curation/roster.jsonl`` holds the samples, as ``captioning curate apply``
-reads them, too.
+Such a folder has no ``config.yaml`` from which to read the data again. ``curation/manifest.json``
+names data, policy and seed; ``curation/roster.jsonl`` holds the samples, as ``captioning curate
+apply`` reads them, too.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Manifest:
         """Refuse a folder of another run.
 
         Args:
-            saved: what the folder holds.
-            folder: for the message.
+            saved: the folder's manifest.
+            folder: folder for the message.
             restart: whether the run starts from scratch: then only the samples must be the same.
 
         Raises:
@@ -89,8 +89,8 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
     """Write the manifest, and the samples before it.
 
     Saved samples are rewritten where something has changed, such as the paths of photos. A photo
-    that is now missing keeps its former path. The places that the caller names are no news to this
-    user, see `captioning.results.folder_config`.
+    that is now missing keeps its former path. Paths that the caller names are not reported, see
+    `captioning.results.folder_config`.
     """
     path = folder / ROSTER_NAME
     before = path.read_bytes() if path.is_file() else b""
@@ -113,7 +113,7 @@ def _photo_places(text: bytes) -> dict[str, str]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder is that of a run, or of a loop of somebody's own."""
+    """Whether a folder belongs to a run, or to a user's own loop."""
     return (folder / "config.yaml").is_file() or (folder / FILE_NAME).is_file()
 
 
@@ -153,7 +153,7 @@ def read_loop_roster(folder: Path) -> Roster:
 
     Raises:
         FileNotFoundError: the folder has none.
-        ValueError: a line that is no sample, or other samples than the manifest's.
+        ValueError: a line is not a sample, or the samples differ from the manifest's.
     """
     manifest, path = read_manifest(folder), folder / ROSTER_NAME
     if not path.is_file():
@@ -199,8 +199,8 @@ def _with_truth(roster: Roster, truth: Mapping[str, str]) -> Roster:
 def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
     """The plain settings of a policy and of its parts, by dotted name.
 
-    Only what is public counts, so a part keeps its settings in public attributes: plain values,
-    lists and mappings of them, and parts of its own. What follows from them is private.
+    Only public attributes count, so a part keeps its settings in public attributes: plain values,
+    lists and mappings of them, and parts of its own. Attributes derived from them are private.
     """
     settings: dict[str, Any] = {f"{prefix}class": type(part).__name__}
     for name in sorted(_attributes(part)):

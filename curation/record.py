@@ -1,4 +1,4 @@
-"""A run's curation as plain data: what reports and exports are made from."""
+"""A run's curation as plain data: the source of reports and exports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from curation.loop.planted_faults import Mend, fault_of, mend_of
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What a run did to its training set, and what it measured.
+    """A run's edits of its training set, and its measurements.
 
     Attributes:
         policy: its name.
@@ -69,11 +69,11 @@ class Change:
     """An edit and the sample as it stood before it.
 
     Attributes:
-        edit: what was done.
+        edit: the edit.
         before: the sample that it was done to.
         new_photo: the picture that it got, for replaced images.
         fault: kind of the planted fault that the sample bore then, or an empty text.
-        mend: what the replacement of a word did to it, see `curation.loop.planted_faults.Mend`.
+        mend: effect of the replacement of a word on it, see `curation.loop.planted_faults.Mend`.
     """
 
     edit: Edit
@@ -86,7 +86,7 @@ class Change:
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
     """The journal's edits in order, each with the sample as it stood before.
 
-    `curation.loop.planted_faults.faulty_kinds` defines what counts as a fault.
+    `curation.loop.planted_faults.faulty_kinds` defines faults.
     """
     current: dict[str, Sample] = {}
     held_ids: dict[str, str] = {}

@@ -20,10 +20,10 @@ _ROOT = "root"  # of a data set, which its readers get under other names
 
 
 def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
-    """Call what ``config._target_`` names, with its keys as arguments.
+    """Call the object that ``config._target_`` names, with the config's keys as arguments.
 
-    A config means what it means to ``hydra.utils.instantiate``: parts within it are built first
-    (``_recursive_``), ``_convert_`` says whether other mappings and lists are handed over as
+    A config has the same meaning as for ``hydra.utils.instantiate``: parts within it are built
+    first (``_recursive_``), ``_convert_`` says whether other mappings and lists are handed over as
     OmegaConf's or as plain ones, ``_partial_`` gives a function of further arguments, and
     ``_args_`` are positional. Two things differ. The call's error comes through, as it names the
     file or key that was wrong and the remedy. Parts that are built already are handed over as they
@@ -60,8 +60,8 @@ def typed(part: DictConfig, setting: Setting) -> str:
     the config has not is added by a plus. Of a run folder, the command that trained it takes it.
 
     Args:
-        part: with ``_target_`` and its arguments, within the config of a command.
-        setting: that the part names.
+        part: node with ``_target_`` and its arguments, within the config of a command.
+        setting: setting that the part names.
     """
     name, group, key = setting.name, part._get_parent(), part._get_full_key(setting.name)
     if isinstance(group, DictConfig) and name in part:

@@ -36,7 +36,7 @@ def compose_config(
 
     Args:
         name: name of a file in the config folder, such as ``"train"``.
-        overrides: as on the command line, such as ``"model=updown_tiny"``.
+        overrides: overrides as on the command line, such as ``"model=updown_tiny"``.
         return_hydra_config: keep Hydra's own settings, under ``hydra``.
 
     Raises:

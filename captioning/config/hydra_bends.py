@@ -120,7 +120,7 @@ def start_as_job(program: Sequence[str], name: str, options: Sequence[str]) -> N
     are of the whole sweep, or of a worker of joblib or submitit.
 
     Args:
-        program: what the sweep was started with, before its arguments.
+        program: the program that started the sweep, before its arguments.
         name: the command's name.
         options: options of Hydra's that jobs need.
     """

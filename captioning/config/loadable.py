@@ -1,8 +1,8 @@
-"""The mark of what a run folder may have built.
+"""The mark of classes and functions that a run folder's config may build.
 
-A run folder may come from anybody, so its ``config.yaml`` may name only what bears this mark: it
-reads data or computes, and writes at most a cache that it can make again. What starts programs,
-asks servers, loads objects that run code or overwrites files has no mark.
+A run folder may come from anybody, so its ``config.yaml`` may name only objects with this mark: it
+reads data or computes, and writes at most a cache that it can make again. Code that starts
+programs, calls servers, loads executable objects or overwrites files has no mark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def loadable(part: PartT) -> PartT:
 
 
 def is_loadable(found: Any) -> bool:
-    """Whether what a name leads to is marked."""
+    """Whether the object that a name refers to is marked."""
     if isinstance(found, type):
         return bool(getattr(found, MARK, False))
     function = getattr(found, "__func__", found)  # of a class method

@@ -78,7 +78,7 @@ _EARLIER = re.compile(
 
 
 def present_name(name: str) -> str:
-    """Today's dotted name of what had this one, or the same name."""
+    """The present dotted name for a former one, or the same name."""
     while earlier := _EARLIER.match(name):
         name = MOVED[earlier[0]] + name[earlier.end() :]
     return name

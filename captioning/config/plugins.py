@@ -1,14 +1,14 @@
 """The packages that a config may name, and the import of a user's own.
 
-A config that the user composes may name what the project, the libraries below and packages named by
-``plugins`` on the command define: of libraries classes, as their functions may read files, write
-them or run commands, and of the project no function that does. This keeps mistakes out, and is no
-boundary.
+A config that the user composes may name objects of the project, of the libraries below and of
+packages listed under ``plugins`` on the command line: of libraries classes, as their functions may
+read files, write them or run commands, and of the project no function that does. This check catches
+mistakes; it is not a security boundary.
 
-A run folder may come from somebody else. What its config names must be marked by
-`captioning.config.loadable`, be an optimizer of a library, be of one of the user's plugins, or be
-named by the user's own config, too. What a name leads to is checked, not the name alone: modules
-hold other modules, as in ``torch.os.system``.
+A run folder may come from somebody else. Each object that its config names must carry the mark of
+`captioning.config.loadable`, be a library's optimizer, belong to a plugin of the user, or appear in
+the user's own config. The object behind a name is checked, not the name alone: modules hold other
+modules, as in ``torch.os.system``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def import_plugins(names: Iterable[str]) -> None:
 
     Raises:
         ValueError: a text in the place of a list, whose letters would be the names.
-        ModuleNotFoundError: there is no such package.
+        ModuleNotFoundError: the package does not exist.
     """
     if isinstance(names, str):
         raise ValueError(f"plugins must be a list: got {names}; write plugins=[{names}]")
@@ -109,7 +109,7 @@ def targets_in(config: Any) -> list[str]:
 
 
 def check_loadable(config: Any) -> None:
-    """Refuse what may not be built, as nobody knows whether the config is the user's own.
+    """Refuse objects that may not be built, as the config may not be the user's own.
 
     Args:
         config: plain mappings and lists, or OmegaConf's.
@@ -161,7 +161,7 @@ def _place(part: Any) -> str:
 
 
 def check_targets(config: Any) -> None:
-    """Refuse what no config may name, at any depth.
+    """Refuse objects that no config may name, at any depth.
 
     Args:
         config: plain mappings and lists, or OmegaConf's.
@@ -253,7 +253,7 @@ def located(name: str) -> Any:
 
 
 def locate(name: str) -> Any:
-    """What a dotted name leads to: modules are imported as far as there are any.
+    """The object that a dotted name refers to: modules are imported as far as there are any.
 
     Raises:
         ModuleNotFoundError: a package is not installed.

@@ -111,7 +111,7 @@ class AbstractSettings:
 
 
 def read(value: Any, hint: Any) -> Any:
-    """A value of a config as what has this annotation takes it, an argument or a field.
+    """Convert a config's value for an argument or a field with this annotation.
 
     The rule of all configs: a task takes keywords. A group of settings is a frozen record, which is
     built here, also within lists, which become plain. A part, a mapping with ``_target_``, stays

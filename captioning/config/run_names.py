@@ -1,4 +1,4 @@
-"""Names of runs and policies, made of what was chosen and overridden on the command line.
+"""Makes names of runs and policies from the choices and overrides on the command line.
 
 Configs say ``${label:}`` to continue the name of a run, and ``${label:curation}`` to continue the
 name of a policy. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
@@ -46,8 +46,8 @@ MAX_LENGTH = 120  # characters of a label; file systems allow 255 bytes a folder
 def label(part: str = "", *, _root_: DictConfig) -> str:
     """The end of a name: a hyphen and a word for each choice and override, in alphabetical order.
 
-    The words of a policy stand first in the label of a run, as its name. The separator of key and
-    value is no equals sign, because Hydra's command line would refuse ``run=FOLDER``.
+    The words of a policy stand first in the label of a run, as its name. Key and value are not
+    separated by an equals sign, because Hydra's command line would refuse ``run=FOLDER``.
 
     Args:
         part: ``"curation"`` for the overrides of that part alone; empty for a run.

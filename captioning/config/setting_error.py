@@ -1,4 +1,4 @@
-"""Errors of bad input: place, problem and remedy. Whoever knows how a setting is typed words it.
+"""Errors of bad input: place, problem and remedy, which the command or config layer words.
 
 A reader knows its arguments. The same argument is ``data.bad_captions=drop`` on the command line of
 a training, ``--annotations NAME`` of ``captioning check``, and ``bad_captions="drop"`` in Python.
@@ -18,7 +18,7 @@ class Setting:
 
     Attributes:
         name: the argument's name.
-        value: to be given; empty where the user chooses it.
+        value: value to set; empty if the user chooses it.
     """
 
     name: str
@@ -38,8 +38,8 @@ class AbstractSettingError(Exception):
     Args:
         place: file or folder, with line, key or member where there is one; or the argument that is
             wrong.
-        problem: what is wrong.
-        remedy, *more: what to do, in pieces; settings among them are worded later.
+        problem: the problem.
+        remedy, *more: the remedy in pieces; settings among them are worded later.
     """
 
     def __init__(

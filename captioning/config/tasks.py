@@ -20,7 +20,7 @@ from captioning.config.ranges import AbstractSettings, read
 def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]:
     """The arguments of a task from its command's config, whose values are checked.
 
-    What becomes of groups, parts and lists says `captioning.config.ranges.read`.
+    `captioning.config.ranges.read` documents how groups, parts and lists are converted.
 
     Args:
         task: takes keywords. Keys that it does not take are for other keys to refer to.
@@ -44,7 +44,7 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
 def recorded(arguments: Mapping[str, Any], *, groups: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments of a task as a card or a run folder holds them: those of its config, plain.
 
-    A config has no key for a group of which nothing is chosen, so the record has none either.
+    A config has no key for a group without a choice, and so neither has the record.
 
     Args:
         arguments: all of them, in the order of the config: ``locals()`` at the task's begin.

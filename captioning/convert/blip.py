@@ -87,7 +87,8 @@ def convert(state: Mapping[str, Tensor], options: Options) -> ConvertedNetwork:
 def interpolated(positions: Tensor, side: int) -> Tensor:
     """Position embeddings ``(1, 1 + side * side, D)`` for another number of patches.
 
-    That of the full photo stays; those of the patches are resized as a picture, by cubic curves.
+    The embedding of the full photo stays; the patches' embeddings are resized as a picture, by
+    cubic interpolation.
     """
     patches = positions[:, 1:]
     old_side = isqrt(patches.shape[1])

@@ -1,4 +1,4 @@
-"""What a converted checkpoint is, and how it is written: as a run folder, which commands take."""
+"""Defines a converted checkpoint and writes it: as a run folder, which commands take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MADE = "not in the checkpoint: made as the config says"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUse:
-    """What became of one key of a checkpoint.
+    """The outcome for one key of a checkpoint.
 
     Attributes:
         key: the authors'.
@@ -45,7 +45,7 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a conversion may need beside the checkpoint.
+    """Inputs that a conversion may need beside the checkpoint.
 
     Attributes:
         vocabulary: file or folder of the authors' words.
@@ -67,7 +67,7 @@ class Converted:
         tokenizer: tokenizer of the checkpoint's words.
         weights: all of the model's ``state_dict``, by our names.
         feature_size: D of the features that it reads.
-        keys: of all keys of the checkpoint.
+        keys: outcomes for all keys of the checkpoint.
         built: further names of ours, whose values the config makes, such as embeddings of names.
     """
 
@@ -85,7 +85,7 @@ class ConvertedNetwork:
 
     Attributes:
         save: writes it, with tokenizer and processor where there are any, into a folder.
-        keys: of all keys of the checkpoint.
+        keys: outcomes for all keys of the checkpoint.
         use: an override that uses the folder, such as ``model.pretrained={folder}``.
     """
 
@@ -101,7 +101,7 @@ def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, 
         kind: a module of this package with a function ``convert(state, options)``.
         path: the checkpoint.
         to: a new folder.
-        options: what else the kind needs.
+        options: further inputs that the kind needs.
 
     Returns:
         What became of each of its keys; also in ``keys.tsv``.

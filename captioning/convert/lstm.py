@@ -23,7 +23,7 @@ def cell_weights(state: Mapping[str, Tensor], cell: str) -> dict[str, Tensor]:
 
 
 def cell_keys(into: Mapping[str, Sequence[tuple[str, ...]]]) -> list[KeyUse]:
-    """What is said of cells' keys, whose `PARTS` went into these names of ours."""
+    """The outcomes for cells' keys, whose `PARTS` went into these names of this project."""
     return [
         KeyUse(key=f"{cell}{part}", into=names, note="gates in our order")
         for cell, targets in into.items()
@@ -46,6 +46,6 @@ def twin(layer: str, parameter: str) -> tuple[str, str]:
 def renamed(
     state: Mapping[str, Tensor], names: Mapping[str, str]
 ) -> tuple[dict[str, Tensor], list[KeyUse]]:
-    """Tensors under other names, and what is said about their keys."""
+    """Tensors under other names, and the outcomes for their keys."""
     weights = {ours: state[theirs] for theirs, ours in names.items()}
     return weights, [KeyUse(key=theirs, into=(ours,)) for theirs, ours in names.items()]

@@ -67,11 +67,11 @@ class JudgedCaption:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgements:
-    """What people said of captions.
+    """Human ratings of captions.
 
     Attributes:
         name: the set's name.
-        captions: in the order of the file.
+        captions: captions in the order of the file.
         tau: the form of Kendall's tau that papers report on this set.
         left_out: captions that papers leave out, as the references hold them.
     """

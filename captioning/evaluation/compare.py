@@ -1,8 +1,8 @@
 """Is one run better than another? Both caption the same new photos: ``captioning compare A B``.
 
 Photos are known by their content, as the second run may read a cleaned copy of the first one's set,
-with other names and ids. The test photos are those of the first; what either run has seen in
-training or validation is left out. All captions are scored against the same references, so that
+with other names and ids. Both are tested on the first one's photos; photos from the training or
+validation of either run are left out. All captions are scored against the same references, so that
 CIDEr-D's document frequencies are the same for both.
 """
 
@@ -47,7 +47,7 @@ class Side:
     """A run, or several seeds of it.
 
     Attributes:
-        name: as it was asked for.
+        name: the name as requested.
         folders: at least one.
     """
 
@@ -88,11 +88,11 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What came out.
+    """The results of a comparison.
 
     Attributes:
         facts: plain values for JSON: the sentence, scores, photos that changed.
-        photos: where the photos of the page lie, by image id.
+        photos: paths of the page's photos, by image id.
     """
 
     facts: dict[str, Any]
@@ -130,7 +130,7 @@ def compare_runs(
         second: compared with it.
         metrics: names, see `captioning.metrics.coco.evaluate_captions`; None: those of the first
             run's test but `SLOW`.
-        device: where captions are generated that no test has left; ``"auto"`` takes a GPU.
+        device: device for captions that no test has left; ``"auto"`` takes a GPU.
 
     Raises:
         ValueError: no photos that both can be tested on, runs that are no seeds of one, data that

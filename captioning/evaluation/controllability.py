@@ -154,7 +154,7 @@ class RandomControls(AbstractSettings):
         """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
 
         Args:
-            drawn: what `draw` gave.
+            drawn: the result of `draw`.
             captions: captions by sample id.
             full_stops_count: see `ControlledCaption`.
 
@@ -232,9 +232,9 @@ def evaluate_control(
         well_formedness, gruen: score the text; None: neither.
         metrics: metrics of each caption against the one whose control was requested; None: none.
         run: its folder.
-        device: where it captions.
+        device: the captioner's device.
         precision: the captioner's precision.
-        split: of the data set.
+        split: split of the data set.
         standard_by_batches: see `standard_scores`.
         max_images: number of images, from the first; None: all.
         nouns: see `control_targets`.
@@ -442,8 +442,8 @@ def compare_swapped(
     Args:
         samples: all captions.
         scores: scores of the matched controls.
-        other_scores: of the captions for swapped controls, against the nouns of the first request;
-            only the captions in it are compared.
+        other_scores: scores of the captions for swapped controls, against the nouns of the first
+            request; only captions with such a score are compared.
         captions, other_captions: captions by sample id.
 
     Returns:

@@ -68,14 +68,14 @@ def evaluate_draws(
         rerank: puts them in another order; None: the search's.
         metrics: metrics of the best captions.
         run: its folder.
-        device: where it captions.
+        device: the captioner's device.
         precision: the captioner's precision.
-        split: of the data set.
+        split: split of the data set.
         numbers: numbers of captions of each image, each made and scored by itself.
-        first_images: of the split; None: all.
+        first_images: number of images from the start of the split; None: all.
         oracle: metrics of the best captions by each metric.
         num_best: captions whose diversity is measured.
-        seed: that ``search`` may refer to.
+        seed: seed that ``search`` may refer to.
         out: the folder; None: in the run's.
         plugins: packages of the parts, for the record alone.
 
@@ -165,7 +165,7 @@ def with_number(search: Part, number: int, *, min_captions: int) -> Part:
 
 
 def search_name(search: Mapping[str, Any]) -> str:
-    """What a search is called in tables and folders, such as ``"beam"``: its module."""
+    """The name of a search in tables and folders, such as ``"beam"``: its module."""
     if search.get("top_p") is not None:
         return "nucleus"
     return search["_target_"].removesuffix(".with_settings").split(".")[-2]

@@ -122,7 +122,7 @@ def read_images(files: Sequence[Path], *, size: int, batch_size: int) -> Iterato
     """Batches ``(B, 3, size, size) uint8`` of images, squashed to a square.
 
     Raises:
-        ValueError: a file that is no image.
+        ValueError: a file is not an image.
     """
     starts = range(0, len(files), batch_size)
     for start in track(starts, description="images", transient=True):

@@ -106,7 +106,9 @@ class RunCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`. Those with beginnings one by one."""
+        """Captions of each photo; see `CaptionWriter`. Photos with beginnings are captioned one by
+        one.
+        """
         roster = _roster(photos, keys)
         model, datamodule = self._at_hand(roster)
         model.to(self._device)
@@ -202,7 +204,9 @@ class ImageTextCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`. Those with beginnings one by one."""
+        """Captions of each photo; see `CaptionWriter`. Photos with beginnings are captioned one by
+        one.
+        """
         _, opened = next(read_ahead(photos, len(photos), load_rgb))
         if self._captioner is None:
             with torch.random.fork_rng():

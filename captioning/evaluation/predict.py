@@ -53,7 +53,7 @@ class LoadedRun:
     Attributes:
         trained: the settings that it was trained with.
         settings: the same with the requested data and search.
-        model: with its best or last weights, in evaluation mode, on the chosen device.
+        model: model with its best or last weights, in evaluation mode, on the chosen device.
         datamodule: gives loaders of the split.
         roster: the split.
         entities: settings of photos' entities that differ from the training's.
@@ -70,7 +70,7 @@ class LoadedRun:
     as_tested: bool = False
 
     def computing(self) -> AbstractContextManager[None]:
-        """What captions are to be generated within."""
+        """A context manager for generating captions."""
         tested = self.as_tested
         return computing_as_tested(self.trained, self.model) if tested else full_precision()
 
@@ -144,7 +144,7 @@ def restored_model(
 
 
 def entity_changes(model: Model, data: Data | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What is published for a data set, or chosen, and is not as in a run's training.
+    """Settings that a benchmark or the user sets and that differ from a run's training.
 
     Args:
         model: the run's model.
@@ -241,8 +241,8 @@ def predict_run(
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
         entities: changes in how the model finds a photo's entities, see `entity_changes`.
-        first_images: of the split, so many alone; None for all.
-        device: where it captions; ``"auto"`` takes a GPU if there is one.
+        first_images: number of images from the start of the split; None: all.
+        device: the captioner's device; ``"auto"`` takes a GPU if there is one.
         precision: ``"32-true"``, or ``"run"``: that in which the training captioned its test.
         accept_changes: caption the run's own data although they have changed since it began; None:
             no, and there is no setting for it.

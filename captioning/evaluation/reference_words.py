@@ -1,4 +1,4 @@
-"""Words that reference captions name, for constrained search: what a perfect detector would say."""
+"""Words that reference captions name, for constrained search: an oracle detector."""
 
 from __future__ import annotations
 

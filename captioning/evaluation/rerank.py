@@ -142,7 +142,7 @@ class TrainingImages:
     ) -> Self:
         """Prepare tokenized captions and ``(N, D)`` features of the same images.
 
-        Without statistics the document frequencies are those of these captions.
+        Without statistics the document frequencies are computed from these captions.
 
         Raises:
             ValueError: other numbers of images, an image without captions, features that are not

@@ -60,7 +60,7 @@ class _Captioned:
 
 
 def evaluate(settings: EvaluateSettings) -> dict[str, float]:
-    """Score a results file, or what a run or another captioner says of a data set.
+    """Score a results file, or the captions of a run or another captioner for a data set.
 
     Writes ``metrics.json`` and a table of captions with their scores into ``settings.out``.
 
@@ -437,8 +437,8 @@ def write_per_caption(folder: Path, columns: Mapping[str, list[Any]]) -> list[st
     """Write ``per_caption.csv`` and ``per_caption.parquet`` into a folder.
 
     Returns:
-        What is left out and how to get it: a line if pyarrow is not installed. Parquet of earlier
-        captions is removed then.
+        The missing metrics and how to get them: a line if pyarrow is not installed. Parquet of
+        earlier captions is removed then.
     """
     write_csv(folder / f"{NAME}.csv", columns)
     try:
@@ -450,7 +450,7 @@ def write_per_caption(folder: Path, columns: Mapping[str, list[Any]]) -> list[st
 
 
 def show_result(result: MetricResult, *, title: str, out: Path, num_images: int) -> None:
-    """Print the corpus scores with their intervals, what is missing and why, and the files' place.
+    """Print corpus scores with intervals, missing metrics with reasons, and the files' folder.
 
     Args:
         result: the scores.

@@ -28,10 +28,10 @@ class EvaluateSettings(AbstractSettings):
     """All keys of an evaluation.
 
     Attributes:
-        predictions, run, captioner: what is scored; one of them is given.
+        predictions, run, captioner: the source of captions to score; set exactly one.
         seed: seed of searches that draw, and of resamples; None: 0, or for its own search the
             run's.
-        steps: what boxes and controls a captioner gets; a run has its own.
+        steps: steps that give a captioner boxes and controls; a run has its own.
     """
 
     predictions: Name | None

@@ -32,8 +32,8 @@ BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos
 class VisualGainScorer:
     """Log-probability of the caption given the photo less that given a plain grey one, in nats.
 
-    A `captioning.interfaces.PairScorer`. What language alone expects drops out, so it says what of
-    a caption the captioner sees.
+    A `captioning.interfaces.PairScorer`. The difference removes what language alone predicts, so it
+    measures which parts of a caption the captioner sees.
 
     Args:
         captioner: gives log-probabilities of captions.
@@ -125,7 +125,7 @@ def build_visual_gain(
         model: folder of a run, of ``captioning export``, or of an image-to-text model of
             transformers such as BLIP; or ``OWNER/NAME@COMMIT`` of the hub. None: the shipped one.
         batch_size: captions at once.
-        device: where it works.
+        device: the device of its networks.
 
     Raises:
         FileNotFoundError, ValueError, ConnectionError: see `Captioner.load`.

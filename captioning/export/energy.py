@@ -1,4 +1,4 @@
-"""Energy and emissions of a run's training: an estimate that says what it assumes."""
+"""Energy and emissions of a run's training: an estimate that states its assumptions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ GRID = 436.0
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """What a card cannot read from the run.
+    """Facts for a card that the run does not record.
 
     Attributes:
         terms: terms of the data, as their owners state them.
-        watts: that the machines drew while they trained; None: assumed from devices or threads.
+        watts: power that the machines drew while they trained; None: assumed from devices or
+            threads.
         grid: grams of CO2 equivalent a kWh where it was trained.
     """
 
@@ -36,7 +37,7 @@ def energy(run: Path, trainer: Mapping[str, Any], facts: CardFacts) -> str:
     Args:
         run: folder of the run, with ``timing.json`` and ``versions.json``.
         trainer: Lightning's arguments in the run: ``accelerator``, ``devices``, ``num_nodes``.
-        facts: what is known of the machines.
+        facts: known facts on the machines.
 
     Raises:
         ValueError: a file is damaged.

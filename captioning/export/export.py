@@ -1,6 +1,6 @@
 """A finished run as a folder for others: ``captioning export``.
 
-Its card says what the captioner is, what it was trained on, and how good it is.
+Its card describes the captioner, its training data and its scores.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _FOLDERS = re.compile(r"""(?<![\w./])~?/(?!/)[^\s,\[\]{}()'"]*""")
 
 
 def generate_arguments(model: AbstractCaptioner[Any]) -> dict[str, Any] | None:
-    """What ``generate`` has to be called with to search as the captioner does.
+    """Arguments with which ``generate`` searches as the captioner does.
 
     Without them it searches by the defaults of transformers, and may produce tokens that the
-    captioner never does, such as that of unknown words. With a beam, captions that are cut off at
+    captioner never does, such as the unknown word. With a beam, captions that are cut off at
     ``max_new_tokens`` compete there with those that end, and here they do not.
 
     Returns:
@@ -137,7 +137,7 @@ def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = 
         run: folder of the run.
         to: a new folder.
         onnx: also write networks for ONNX, see `captioning.export.onnx`.
-        card: what it says that the run does not know.
+        card: facts for the card that the run does not record.
 
     Raises:
         FileExistsError: ``to`` is there already.
@@ -364,8 +364,8 @@ class BaseModel:
     """The pretrained model that a run began with.
 
     Attributes:
-        name: on the hub, or of its folder; no folder of the run's owner.
-        commit: on the hub; None: not known.
+        name: name on the hub, or of its folder, without folders of the run's owner.
+        commit: commit on the hub; None: unknown.
     """
 
     name: str

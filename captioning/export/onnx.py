@@ -53,7 +53,7 @@ class Networks:
 
 
 class ImageNetwork(nn.Module):
-    """Pixels to features, rounded where a cache rounds them, to what a decoder reads.
+    """Turns pixels into features, rounded as in a cache, and then into the decoder's input.
 
     Args:
         backbone: `captioning.vision.backbones.Backbone` or like it.
@@ -81,7 +81,7 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     """Write ``image.onnx``, ``step.onnx``, ``settings.json`` and ``caption.py``, and check them.
 
     Args:
-        captioner: on the processor.
+        captioner: captioner on the CPU.
         folder: a new folder.
 
     Returns:
@@ -123,7 +123,7 @@ def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
     """The networks of a captioner.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         features: the backbone of cached features; None where the model has its own.
 
     Raises:

@@ -2,7 +2,7 @@
 
     python caption.py PHOTO ... [--beam 5]      (default: the captioner's own beam)
 
-The folder of this file holds ``image.onnx`` (pixels of photos to what the decoder reads),
+The folder of this file holds ``image.onnx`` (pixels of photos to the decoder's input),
 ``step.onnx`` (one more word of each hypothesis) and ``settings.json``.
 """
 
@@ -21,7 +21,7 @@ class OnnxCaptioner:
     """A captioner of an export.
 
     Args:
-        folder: with the two networks and the settings.
+        folder: folder with the two networks and the settings.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -42,7 +42,7 @@ class OnnxCaptioner:
         return np.asarray(fitted, dtype=np.uint8).transpose(2, 0, 1)[None]
 
     def start(self, photo: Image.Image) -> list[Any]:
-        """What the decoder reads of a photo, each with one row."""
+        """The decoder's inputs for a photo, each with one row."""
         return list(self._image.run(None, {"pixels": self.pixels(photo)}))
 
     def step(self, tokens: Any, memory: list[Any], state: list[Any]) -> tuple[Any, list[Any]]:

@@ -24,12 +24,12 @@ KEPT_BY_HUB = ".gitattributes"  # which it writes itself
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What is sent.
+    """The files to upload.
 
     Attributes:
-        folder: with all files.
+        folder: folder with all files.
         kind: the repository's kind.
-        sizes: in bytes, by name of the file.
+        sizes: sizes in bytes, by file name.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class Upload:
 
 @contextmanager
 def prepared(source: str | Path, repository: str) -> Iterator[Upload]:
-    """What would be sent of a folder; a run is exported into a temporary folder.
+    """The files of a folder to upload; a run is exported into a temporary folder.
 
     Args:
         source: a run, an exported captioner, or an exported set.

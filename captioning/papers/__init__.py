@@ -1,1 +1,1 @@
-"""The tables and figures of reproduced papers: what is published, and what was measured here."""
+"""The tables and figures of reproduced papers: published values, and values measured here."""

@@ -36,7 +36,7 @@ WARNING_SECONDS = 120  # as sweeps have; a training then saves its state and req
 def script_lines(paper: Paper, scale: str, tasks: Sequence[Task], runs: Path) -> list[str]:
     """The script: a job for each task that is not done.
 
-    What the site wants beside, such as an account, is given by ``sbatch``'s own variables.
+    ``sbatch``'s own variables set further options of the site, such as an account.
 
     Args:
         tasks: those first that others need.
@@ -116,7 +116,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
-    """Run what is not done; a task that fails ends those alone that need it.
+    """Run the unfinished steps; a task that fails ends those alone that need it.
 
     A signal that asks this process to end is passed on to the commands, which save where they are;
     then nothing else is begun.

@@ -1,4 +1,4 @@
-"""What was measured of a paper's cells: read from run folders and from records."""
+"""Measured values of a paper's cells: read from run folders and from records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cell:
         values: measured ones by seed, in the paper's unit.
         seeds: those of the values.
         reason: why it is not possible, or whom the paper quotes.
-        differs: what differs from the paper in how the values came about.
+        differs: differences from the paper's procedure.
     """
 
     state: str

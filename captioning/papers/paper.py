@@ -54,7 +54,7 @@ class Row:
         published: a number a column, None where the paper has none.
         run: id of the run that gives the measured numbers, or None.
         reason: why there is no run: ``("not possible" | "quoted", why)``; None where there is one.
-        file, part: where a row's numbers are, if not where its columns say.
+        file, part: place of a row's numbers, if it differs from its columns' place.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Item:
     Attributes:
         id: ``table2``, ``figure5``.
         page: page of the paper, or its section where the text has no pages.
-        title: what it shows.
-        note: what a reader must know of its numbers.
-        num_seeds: with how many its runs are measured, from seed 0: three for the main tables.
+        title: title of the table or figure.
+        note: remark on its numbers for readers.
+        num_seeds: number of seeds of its runs, from seed 0: three for the main tables.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Recorded:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
         run: id that the runs have in the file; None: of any.
-        files: what a file of today's commands is called there, where it has another name.
+        files: names there of files that today's commands name differently.
         tests: names under which a record has the corpus scores of further tests
             (``flickr8k.json``), by the files of a run folder that have them
             (``evaluation/cross/metrics.json``).
@@ -118,9 +118,10 @@ class Way:
 
     Attributes:
         steps: commands without ``captioning``.
-        hours, memory: of all steps on the scale's machine, e.g. 8 and ``40 GB``; None: unknown.
-        differs: what differs from the paper, and why.
-        recorded: where its results are kept already.
+        hours, memory: cost of all steps on the scale's machine, e.g. 8 and ``40 GB``; None:
+            unknown.
+        differs: differences from the paper, with reasons.
+        recorded: place of results that are recorded already.
         impossible: why it cannot be run at this scale; it has no steps then.
         without: columns, files or metrics that this scale lacks, and why.
     """
@@ -147,7 +148,7 @@ class PaperRun:
     Attributes:
         id: its name in the file.
         seeded: whether each seed has a run of its own; data that all seeds share have not.
-        ways: by scale.
+        ways: ways to measure it, by scale.
     """
 
     id: str
@@ -160,8 +161,8 @@ class Need:
     """A file or folder that runs read, and that somebody else has made.
 
     Attributes:
-        path: where it must be; ``{data}``, ``{models}`` and ``{cache}`` are the user's folders.
-        what: what it is, and how to come by it.
+        path: required path; ``{data}``, ``{models}`` and ``{cache}`` are the user's folders.
+        what: its description, and how to get it.
         named: texts of a command that reads it; its path, unless other words imply it.
         is_on_hub: whether the model hub has it under the path's last words.
         scale: scale of the runs.
@@ -211,7 +212,7 @@ class Paper:
         file: the file.
         citation: authors, title, where and when it was published.
         needs: needs of all scales.
-        scales: what each scale is: data, model, machine.
+        scales: description of each scale: data, model, machine.
         effects: its claims that the tables let one test.
     """
 

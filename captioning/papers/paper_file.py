@@ -59,8 +59,8 @@ def load_paper(name: str) -> Paper:
     """A paper by name, or from your own file.
 
     Raises:
-        ValueError: there is no such paper, or its file is not as it should be.
-        FileNotFoundError: there is no such file.
+        ValueError: the paper is unknown, or its file is invalid.
+        FileNotFoundError: the file does not exist.
     """
     if name.endswith(".yaml"):
         return read_paper(Path(name))
@@ -71,7 +71,7 @@ def load_paper(name: str) -> Paper:
 
 
 def argument_of(paper: Paper) -> str:
-    """What a command takes for a paper: its name, or a file that is not shipped."""
+    """Names that a command accepts for a paper: its name, or a file that is not shipped."""
     is_shipped = paper.file.parent.parent == paper_folder()
     return paper.id if is_shipped else str(paper.file.resolve())
 

@@ -1,4 +1,4 @@
-"""What ``captioning paper`` prints and does.
+"""Implements ``captioning paper``: prints tables and runs steps.
 
 A paper's tables show published numbers and measured ones, never in one line.
 """
@@ -33,10 +33,10 @@ SHOWN_NAMES = 12  # of rows or columns that are left out for one reason
 
 
 def show(options: Namespace) -> int | None:
-    """Do what the options say.
+    """Carry out the command's options.
 
     Raises:
-        ValueError: an unknown paper, item or run, seeds that are no numbers, or jobs below 1.
+        ValueError: an unknown paper, item or run, seeds that are not numbers, or jobs below 1.
         FileNotFoundError: what runs at full size need of others is not there, or no folder of
             records.
     """
@@ -72,7 +72,7 @@ def show(options: Namespace) -> int | None:
 
 
 def record_folders() -> list[Path]:
-    """Each paper's, then that of all other runs; none of an installed package."""
+    """The folder of each paper, then the folder of all other runs; none of an installed package."""
     return [*sorted(CHECKOUT.glob("papers/*/records")), CHECKOUT / "docs" / "results" / "records"]
 
 

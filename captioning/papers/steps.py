@@ -1,4 +1,4 @@
-"""Runs of a paper as tasks: their commands, in an order in which each has what it needs."""
+"""Runs of a paper as tasks: their commands, in an order that meets each one's needs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def needed(paper: Paper, scale: str, tasks: Iterable[Task]) -> list[tuple[Need, 
 
 
 def place_of(need: Need) -> Path:
-    """Where it is looked for."""
+    """The path at which it is searched."""
     path = need.path
     for name, folder in folders().items():
         path = path.replace(f"{{{name}}}", folder)
@@ -83,7 +83,7 @@ def place_of(need: Need) -> Path:
 
 
 def told(need: Need) -> str:
-    """Its place, what it is, and the command that fetches it, if one does."""
+    """Its path, its description, and the command that fetches it, if there is one."""
     place = place_of(need)
     name = need.path.removeprefix("{models}/")
     fetch = f" (hf download {name} --local-dir {place})" if need.is_on_hub else ""
@@ -109,7 +109,7 @@ def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
     """A command for so many devices at most; an update is of as many captions as before.
 
     Raises:
-        ValueError: what it asks for is no multiple of them, or it does not say its batches.
+        ValueError: the requested number is not a multiple of them, or its batches are unknown.
     """
     asked = num_devices(command)
     if asked <= number:
@@ -162,7 +162,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """Its name in messages."""
         return f"{self.run.id}, seed {self.seed}"
 
     @property

@@ -22,7 +22,7 @@ WEIGHTS = ("state_dict", "current_model_state")
 def latest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint that a run resumes from, made at an epoch's end or within it.
 
-    What they hold decides, not when they were written.
+    Their content decides, not their time of writing.
 
     Args:
         folder: folder of checkpoints.
@@ -63,8 +63,8 @@ def check_intact(path: Path) -> None:
     """Read a checkpoint against the sums that are in it; a GiB takes about a second.
 
     Raises:
-        ValueError: a part of it has changed, it is no checkpoint, or weights are not finite; names
-            other checkpoints.
+        ValueError: a part of it has changed, it is not a checkpoint, or weights are not finite;
+            names other checkpoints.
     """
     if problem := _problem(path):
         raise _damaged(path, problem)

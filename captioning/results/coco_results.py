@@ -23,11 +23,11 @@ class ResultEntry:
     """Captions of an image in a results file.
 
     Attributes:
-        image_id: as text; None: the entry names its photo alone.
+        image_id: image id as text; None: the entry has only a photo's name.
         is_number: whether the file has the id as a number.
         names: names of the photo, the most reliable first.
         captions: the best first.
-        place: in the file, for messages.
+        place: position in the file, for messages.
     """
 
     image_id: str | None
@@ -47,7 +47,7 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
     empty string.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: not JSON, not a list of such entries, no entries, or an id that occurs twice.
     """
     captions_by_image: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
 
 
 def read_entries(path: str | Path) -> list[ResultEntry]:
-    """The entries of a results file, of which each has an id or the name of its photo.
+    """The entries of a results file; each has an image id or its photo's name.
 
     See `read_results`; JSON of ``captioning caption`` is read, too.
 
@@ -174,7 +174,7 @@ def write_captions(
     Candidates of an earlier search are removed, as they do not belong to these predictions.
 
     Args:
-        folder: that gets them.
+        folder: folder that receives them.
         groups: captions of each image, the best first.
         samples: at least those of these images, with their references.
     """

@@ -48,7 +48,7 @@ _STYLE: Any = {
 
 
 def line_style(place: int) -> dict[str, Any]:
-    """Colour, dash and mark of a line; those of six lines differ in all three.
+    """Colour, dash and mark of a line; six lines differ in all three.
 
     Args:
         place: place of the line among the others.
@@ -69,12 +69,12 @@ def new_figure(
 ) -> tuple[Figure, list[Any]]:
     """A figure, to be drawn within `figure_style`, and its axes row by row.
 
-    It is no part of pyplot, so it works beside a user's plots.
+    It does not use pyplot, so it works beside a user's plots.
 
     Args:
-        width, height: in inches.
-        rows, columns: of axes.
-        **options: of ``Figure.subplots``, such as ``sharey``.
+        width, height: size in inches.
+        rows, columns: numbers of axes.
+        **options: options of ``Figure.subplots``, such as ``sharey``.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -90,10 +90,10 @@ def draw_histogram(
     """Draw numbers of all by bin, and of those selected in another colour, hatched for grey.
 
     Args:
-        axes: from `new_figure`.
+        axes: axes from `new_figure`.
         edges: edges of the bins.
         counts: counts of all, by bin.
-        selected: of those selected, by bin.
+        selected: counts of the selected, by bin.
         labels: labels of all and of those selected.
     """
     axes.stairs(counts, edges, fill=True, color=GREY, label=labels[0])
@@ -114,8 +114,8 @@ def save_figure(
     """Write a figure in each format, without the date, so that equal figures are equal files.
 
     Args:
-        figure: from `new_figure`.
-        folder: where to; it is made.
+        figure: figure from `new_figure`.
+        folder: folder to write to; created if missing.
         name: name of the files, without ending.
         formats: endings.
         dpi: dpi of PNG.

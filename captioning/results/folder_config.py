@@ -1,8 +1,8 @@
 """The config of a folder that may come from somebody else: it is data, and is read as such.
 
-Parts are built by `captioning.config.build`, which refuses what a folder may not name.
+`captioning.config.build` builds parts, and refuses objects that a folder may not name.
 
-Such a folder may name any file of the user's to be read. So a run that is started leaves
+Such a folder may name any of the user's files to be read. So a run that is started leaves
 ``started.json``: for each path that it reads a keyed hash of the path and of the setting that names
 it. The key is random, lies in the user's own folder of states, and is read by nobody else. A folder
 from elsewhere, or a setting that was edited, has no hash that fits.
@@ -82,7 +82,7 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
 
     Args:
         paths: key or file that names a path, and the path.
-        folder: that names them.
+        folder: folder that names them.
     """
     inside = [known.resolve() for known in (folder, *data_folders())]
     keys: dict[str, list[str]] = {}  # by path as it is written
@@ -162,7 +162,7 @@ def mark_started(folder: Path, paths: Iterable[tuple[str, str]]) -> None:
 
 
 def started_here(folder: Path, paths: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of the paths that this user had named when the run was started.
+    """The paths among these that the user named when starting the run.
 
     Args:
         folder: the run's folder.

@@ -57,7 +57,7 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 def contents(values: Mapping[str, Any]) -> dict[str, str]:
-    """What the files and folders hold that settings name.
+    """Digests of the files and folders that settings name.
 
     Args:
         values: values of settings, by dotted key.
@@ -83,7 +83,7 @@ def _paths(key: str, value: Any) -> Iterator[tuple[str, Path]]:
 def content_of(path: Path) -> str:
     """32 hex digits of a SHA-256 of a file, or of the files by which a folder is known.
 
-    Of a large file its size and 16 blocks of a MiB are read, which differ where weights do.
+    For a large file, its size and 16 blocks of a MiB are read, which differ if weights differ.
     """
     digest = hashlib.sha256()
     for file in _files(path):
@@ -347,8 +347,8 @@ class RunFolder:
     def follow(self) -> None:
         """Keep where the files lie now that the settings name, once they are known to be the same.
 
-        The settings are those that `open` has taken. A folder without a config, such as that of a
-        model built in a notebook, stays as it is.
+        The settings are those that `open` has taken. A folder without a config, such as for a model
+        built in a notebook, is unchanged.
         """
         if not self._config_path.is_file():
             return
@@ -463,7 +463,7 @@ class RunFolder:
         return path
 
     def finished(self) -> bool:
-        """Whether the test scores are there, those of further metrics too; or it has no test."""
+        """Whether all test scores exist, further metrics included; or it has no test."""
         if ended_untested(self.path):
             return True
         path = self.path / "metrics.json"
@@ -508,7 +508,7 @@ def changed_values(
 ) -> dict[str, tuple[Any, Any]]:
     """Both values of every setting that differs and matters to the results.
 
-    A setting that an older run does not know, and that is off now, is no difference.
+    A setting that an older run lacks and that is off now does not count as a difference.
     """
     keys = [key for key in sorted({**before, **after}) if not _is_free(key)]
     changed = {key: (before.get(key), after.get(key)) for key in keys}
@@ -589,7 +589,7 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def end_untested(run: Path) -> None:
-    """Write ``untested.json`` into a run's folder: all epochs are over, and there is no test."""
+    """Write ``untested.json`` into a run's folder: all epochs are done, and there is no test."""
     write_json(run / UNTESTED_FILE, {"test": None})
 
 
@@ -606,7 +606,7 @@ def keep_failure(run: Path, error: str, *, details: str = "") -> None:
 
     Args:
         run: the folder; made if it is not there.
-        error: for people, in a line or a few.
+        error: readable error of one or a few lines.
         details: such as a traceback or the end of a job's output.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

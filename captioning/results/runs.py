@@ -64,7 +64,7 @@ STEPS = "paper.json"  # of a paper's run: its steps that ended well (`captioning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Contents of a run's files; those of missing files are empty.
+    """Contents of a run's files; entries of missing files are empty.
 
     Attributes:
         folder: the run folder; of a record the path that it had below the folder of all runs.
@@ -103,8 +103,8 @@ class Run:
     def value(self, name: str, split: str) -> float | None:
         """A finite number by name; None where the run does not have it.
 
-        ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` that of the last epoch,
-        ``detection.auc@1`` that of epoch 1, ``timing.seconds`` the mean over epochs.
+        ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` the value of the last epoch,
+        ``detection.auc@1`` the value of epoch 1, ``timing.seconds`` the mean over epochs.
         """
         if name.startswith("detection."):
             key, _, epoch = name.removeprefix("detection.").partition("@")
@@ -232,7 +232,7 @@ def read_run(folder: Path) -> Run:
     """One run folder.
 
     Raises:
-        ValueError: a file that cannot be read as what it should be.
+        ValueError: a file with invalid content.
     """
     return Run(
         folder=folder,
@@ -249,7 +249,7 @@ def read_published(path: str | Path) -> dict[str, dict[str, float]]:
     """Published scores from a YAML file: ``{row: {metric: score}}``, in the unit of ours.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: it holds something else.
     """
     path = Path(path)
@@ -271,7 +271,7 @@ def as_number(value: object) -> float | None:
 
 
 def read_content(path: Path) -> Any:
-    """What a YAML or JSON file holds.
+    """The content of a YAML or JSON file.
 
     Raises:
         ValueError: it cannot be read; the file is named.
@@ -338,7 +338,7 @@ _ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
 
 
 def recordable(sources: Iterable[Path]) -> list[Path]:
-    """Run folders in folders and below, and those of papers' sets and evaluations, in order.
+    """Run folders in folders and below, with folders of papers' sets and evaluations, in order.
 
     Raises:
         FileNotFoundError: a folder that is not there or holds none.
@@ -355,7 +355,7 @@ def recordable(sources: Iterable[Path]) -> list[Path]:
 
 
 def has_numbers(run: Run) -> bool:
-    """Whether a run or a made set has what a record keeps; unfinished ones have not."""
+    """Whether a run or a made set has the parts that a record keeps; unfinished ones have not."""
     return bool(run.metrics) or any(name in run.files for name in _OF_SETS)
 
 
@@ -526,7 +526,7 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     """All records of a file, each complete.
 
     Raises:
-        ValueError: a line that is no record; file and line are named.
+        ValueError: a line that is not a record; file and line are named.
     """
     common: dict[str, Any] = {}
     records = []
@@ -550,7 +550,7 @@ def read_study(path: Path) -> list[dict[str, Any]]:
 
 
 def write_study(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write records, sorted by the run's name, with what all of them share in the first line.
+    """Write records, sorted by the run's name; the first line holds their common part.
 
     Args:
         path: path of the file, whose name is the study's.

@@ -51,7 +51,7 @@ def paired_bootstrap(
     """Resample images with replacement and see how the mean difference of a metric varies.
 
     The corpus score of CIDEr-D, ROUGE-L and SPICE is this mean; METEOR pools statistics and lies
-    close to it. Corpus BLEU is no mean of per-image scores and is refused.
+    close to it. Corpus BLEU is refused, because it is not a mean of per-image scores.
 
     Args:
         before: ``{image_id: {metric: score}}``, as ``metrics.json`` holds them.

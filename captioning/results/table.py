@@ -58,7 +58,7 @@ class Options:
         lower: further names of metrics of which the lowest is the best.
         against: the values of ``group`` of the row that the others are compared with.
         published: further rows, of published scores by metric.
-        command: what built the table, for its head.
+        command: command that built the table, for its head.
     """
 
     group: Sequence[str] = ("run_name",)

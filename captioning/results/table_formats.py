@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under their columns, and what a reader needs to trust them.
+    """Rows under their columns, with the provenance of the values.
 
     Attributes:
         group: config keys, the first columns.
@@ -143,7 +143,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The table as CSV of numbers, its head as comment lines above; what is missing is empty.
+    """The table as CSV of numbers, its head as comment lines above; missing values are empty.
 
     A metric's columns are its mean, the standard deviation and the number of runs that have it;
     then, where rows are compared, the difference, its interval, p and the number of paired runs.

@@ -1,4 +1,4 @@
-"""What a run was made with: machine, software, and the user's own packages."""
+"""The software and hardware of a run: machine, software, and the user's own packages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where a program runs: files, locks, devices, processes, optional packages."""
+"""The environment of a program: files, locks, devices, processes, optional packages."""

@@ -1,4 +1,4 @@
-"""What a process takes of its machine: cores, threads of OpenMP, and memory that is kept."""
+"""The resources that a process uses: cores, threads of OpenMP, and memory that is kept."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def num_cores() -> int:
 
 
 def set_up_openmp() -> None:
-    """Set what OpenMP reads when torch is imported, unless the user has set it.
+    """Set the variables that OpenMP reads when torch is imported, unless the user has set them.
 
-    Torch counts the cores of the machine, not those of a container's limit.
+    Torch counts the machine's cores and ignores a container's limit.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     if next(_limits(), None) is not None:
@@ -96,9 +96,9 @@ class _Kept:
 def keep_freed_memory() -> None:
     """Let this process keep memory that is freed, for the tensors of the next step.
 
-    By itself glibc gives the memory of large tensors back to the system, which clears it page by
-    page when the next step takes it: a tenth of a training step on a processor. Memory
-    that other libraries' allocators hold, and a user's own settings of glibc's, stay as they are.
+    By default glibc returns the memory of large tensors to the system, which clears it page by page
+    when the next step takes it: a tenth of a training step on a processor. Memory that other
+    libraries' allocators hold, and a user's own settings of glibc's, stay as they are.
     """
     set_by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or set_by_user or any(name in os.environ for name in USERS_OWN):
@@ -114,7 +114,7 @@ def keep_freed_memory() -> None:
 
 
 def step_ended() -> None:
-    """Give what is free back to the system, once in `BETWEEN` steps, where it is kept at all.
+    """Return free memory to the system once in `BETWEEN` steps, if it is kept at all.
 
     Batches of differing lengths leave holes in which later tensors do not fit, so that memory would
     grow throughout training.

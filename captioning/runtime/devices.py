@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def place_on_machine() -> int:
-    """The number of this process among those of its machine, from 0, as its launcher tells it."""
+    """The rank of this process on its machine, from 0, as its launcher sets it."""
     return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
 
 
@@ -33,7 +33,7 @@ def take_gpu(number: int) -> None:
 def own_gpu() -> int:
     """The number of the GPU that is this process's own, from 0.
 
-    That is the one that it took (`take_gpu`), or another one than the first that it has made
+    This is the GPU that it took (`take_gpu`), or a GPU other than the first that it has made
     current. Else each process of a machine has its own, unless its launcher shows it one GPU alone.
     """
     if _taken:
@@ -72,7 +72,7 @@ def chosen_device(device: str | torch.device) -> torch.device:
 
 
 def by_device(device: torch.device, *, processor: Value, gpu: Value) -> Value:
-    """What fits the device, such as the size of a batch: a processor takes little at once."""
+    """Choose a value for the device, such as a batch size: a processor takes little at once."""
     return processor if device.type == "cpu" else gpu
 
 
@@ -95,7 +95,7 @@ class Resident:
     """A frozen network that is on its device only while it is used, so that others have room.
 
     Args:
-        network: to be used without gradients.
+        network: network to use without gradients.
         device: see `chosen_device`.
         precision: see `chosen_dtype`; None leaves its weights as they are.
     """
@@ -151,7 +151,7 @@ _users, _lock = _Users(), Lock()
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Within it is computed in ``float32`` what is in ``float32``: not in TF32, nor by autocast.
+    """Within it, ``float32`` tensors are computed in ``float32``: not in TF32, nor by autocast.
 
     For what is kept and used again: it is the same then, whatever a run's ``speed`` is and within
     whichever step it is asked for. torch has the settings of TF32 for the process: they come back

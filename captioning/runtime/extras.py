@@ -28,7 +28,7 @@ def import_extra(module: str, *, extra: str, purpose: str) -> Any:
     Args:
         module: such as ``"sklearn.cluster"``.
         extra: the extra of ``pyproject.toml`` that brings it.
-        purpose: what needs it, as the message begins: ``"clusters of objects"``.
+        purpose: the feature that needs it, which begins the message: ``"clusters of objects"``.
 
     Raises:
         ModuleNotFoundError: it is not installed; says how to install it.
@@ -98,7 +98,7 @@ def checked(path: Path, sha256: str) -> Path:
     results silently.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: its SHA-256 is another.
     """
     if not path.is_file():

@@ -32,7 +32,7 @@ def locked(
 
     Args:
         path: the lock file; its folder must exist. It stays behind, and names its last holder.
-        subject: what is being built, for the message to a process that waits.
+        subject: the object under construction, for the message to a process that waits.
         notify: shows one line to the user.
         poll_seconds: pause between two attempts.
 
@@ -76,7 +76,7 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock file ``path`` of a folder that a single program may write to.
 
-    Where the file system has no locks, it is warned of, and the block runs all the same.
+    Where the file system has no locks, it logs a warning and runs the block without one.
 
     Args:
         path: the lock file; folders are made. It stays behind, and names its last holder.

@@ -13,7 +13,7 @@ from typing import Any
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file in the same folder, then put it in place.
 
-    If ``write`` or the disk fails, what was there before is still there. Folders are made.
+    If ``write`` or the disk fails, the former file remains. Folders are made.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; the message names the file.
@@ -46,7 +46,7 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
     """Remove temporary files that a killed process left behind.
 
     Args:
-        folder: that was written into by `write_atomically`.
+        folder: folder that `write_atomically` wrote into.
         suffix: suffix of the files, such as ``".ckpt"``.
     """
     for part in folder.glob(f".*{suffix}"):
@@ -57,9 +57,9 @@ def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
     """The real path of a file that lies in one of the folders; it need not be there.
 
     Args:
-        path: as a file from somebody else names it.
-        folders: where it may lie; looked at in order, until one is right.
-        remedy: for the message.
+        path: path that a foreign file names.
+        folders: folders to search in order.
+        remedy: remedy for the message.
 
     Raises:
         ValueError: it lies elsewhere, also by ``..`` or a symbolic link.

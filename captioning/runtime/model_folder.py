@@ -1,4 +1,4 @@
-"""Where a saved model or a data set lies: in a folder, or on the hub by its name and commit."""
+"""Finds a saved model or a data set: in a folder, or on the hub by its name and commit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model_folder(
         name: folder with a file ``marker``, or a name on the hub: with the commit that is wanted,
             ``OWNER/NAME@COMMIT``, or without one where the user keeps the model, in
             ``models/OWNER/NAME`` (`own_folder`).
-        instead: what to use where there is no hub, for the message.
+        instead: the alternative without a hub, for the message.
         further_files: patterns of files that are fetched beside ``files``.
         marker: the file that makes a folder a model.
         files: patterns of files that are fetched.
@@ -216,7 +216,7 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
 
     Args:
         name: the model's name.
-        folder: where its files lie; None: in the folder ``name``, if that is one.
+        folder: folder of its files; None: the folder ``name``, if it exists.
 
     Raises:
         ValueError: a file of the model is damaged, or does not fit the others.
@@ -302,7 +302,7 @@ def load_network(
         dtype: dtype of the weights.
         older_files: a folder without safetensors may have ``pytorch_model.bin``, of which tensors
             alone are read.
-        **options: of ``from_pretrained``.
+        **options: options of ``from_pretrained``.
 
     Raises:
         FileNotFoundError: no safetensors in the folder.
@@ -382,7 +382,7 @@ def load_plain(path: Path) -> Any:
 
 @functools.cache
 def memory_key() -> str:
-    """The name of what a network of transformers remembers, as its argument and output has it.
+    """The name of the cache of a transformers network, as its argument and output.
 
     Version 5.24 renamed ``past_key_values`` to ``cache``.
     """

@@ -210,7 +210,7 @@ def model_kind(folder: Path) -> str:
 
 @contextmanager
 def refuse_misfit(name: str, processor: Any, network: Any) -> Iterator[None]:
-    """Turns what a trial raises into one line that names processor and network.
+    """Turns the error of a trial into one line that names processor and network.
 
     Raises:
         ValueError: the trial failed.
@@ -232,7 +232,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options:
     Args:
         name: hub name, or folder with ``config.json`` and safetensors.
         dtype: dtype of the weights.
-        **options: of ``from_pretrained``.
+        **options: options of ``from_pretrained``.
 
     Raises:
         FileNotFoundError: no such folder, or no safetensors in it.

@@ -5,15 +5,15 @@ So several processes train as one does, however they share out a batch. A mask's
     (a * c + b) mod 2^32 < share * 2^32,
 
 with ``a`` and ``b`` random by sample, step of training and position (of a token, say), and ``c``
-random by feature and call. Two values of a mask are independent of each other, as those of random
-numbers are (multiply-shift hashing: Dietzfelbinger, 1996). Unlike torch's generator this needs few
-operations, which also makes it several times faster on a processor.
+random by feature and call. Any two values of a mask are independent, like random numbers
+(multiply-shift hashing: Dietzfelbinger, 1996). Unlike torch's generator this needs few operations,
+which also makes it several times faster on a processor.
 
 Networks need not know of it: within `by_caption` and `by_image` it takes the place of torch's
 ``dropout``, also of that in ``scaled_dot_product_attention``.
 
-On a GPU torch's own is one operation, and its attention needs no matrix of weights: `use_torchs`
-goes back to it for a whole run.
+On a GPU torch's own dropout is one operation, and its attention needs no matrix of weights:
+`use_torchs` goes back to it for a whole run.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 class AbstractKeys(ABC):
-    """What the first axis of tensors stands for."""
+    """The meaning of the first axis of tensors."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     @functools.cached_property
     def numbers(self) -> Tensor:
-        """``(K,) int64`` random by what each row is of, and by step of training."""
+        """``(K,) int64`` random numbers that depend on each row's sample and the training step."""
         return self._make()
 
     @abstractmethod
@@ -223,7 +223,7 @@ def _attention(
 
 
 def use_torchs(is_on: bool) -> None:
-    """From now on drop by torch's generator (``speed.torch_dropout``), or again by sample.
+    """Switch to dropout by torch's generator (``speed.torch_dropout``), or back to by sample.
 
     Masks by torch's generator depend on batches, devices and the number of processes.
     """

@@ -81,7 +81,7 @@ def _shared_out(
 
 
 def by_first(work: Callable[[], Value]) -> Value:
-    """What the first process makes of ``work``, in every process.
+    """Run ``work`` in the first process, and return its result in every process.
 
     The others wait for it, for up to two days: not by the group of the run, whose limit of half an
     hour is too short for many captions of an image by METEOR or SPICE.

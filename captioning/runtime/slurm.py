@@ -20,8 +20,8 @@ def job_id(environment: Mapping[str, str]) -> str | None:
 def is_preempted(job: str) -> bool:
     """Whether Slurm takes the resources for another job.
 
-    A cancelled job gets the same signal, and must not come back. A preempted one that ends by
-    itself within its time of grace would not be requeued.
+    A cancelled job gets the same signal, and must not come back. A preempted job that ends by
+    itself within its grace period would not be requeued.
     """
     shown = _scontrol("show", "job", "--oneliner", job)
     match = re.search(r"\bPreemptTime=(\S+)", shown or "")

@@ -3,7 +3,7 @@
 The format has none: a flipped bit would be read as a weight. CRC-32 finds damage, as it does in
 files of `torch.save` and in feature stores, and takes a third of a second a GiB.
 
-`weights_digest` names a network by its tensors, for what is cached of it.
+`weights_digest` identifies a network by its tensors, for caches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write_tensors(
 
     Args:
         path: a ``.safetensors`` file.
-        tensors: by name, none of which share memory.
+        tensors: tensors by name; none share memory.
         metadata: texts by key.
 
     Raises:
@@ -54,8 +54,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a file; one without sums, as of older versions, is taken as it is.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no file of safetensors, or differs from its sums.
+        FileNotFoundError: the file does not exist.
+        ValueError: it is not a safetensors file, or differs from its checksums.
     """
     path = Path(path)
     if not path.is_file():

@@ -18,7 +18,7 @@ def done_ahead(
 ) -> Generator[Result]:
     """Results in order; so many items at most are worked on ahead of the one that is asked for.
 
-    An error comes when its result is asked for. Closed, it waits for what was begun.
+    An error comes when its result is asked for. Closing it waits for the tasks that have begun.
     """
     coming: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)

@@ -1,4 +1,4 @@
-"""Work that is cut into shards, and what computes them.
+"""Work that is cut into shards, and the classes that compute them.
 
 A shard's records depend on its items and the settings alone, not on who computes it and when. So
 the same records come out whatever the number of workers, and a shard that is there is never
@@ -24,7 +24,7 @@ class Worker(Protocol):
 
     @property
     def identity(self) -> Any:
-        """Plain values: what the records depend on beside the settings, such as sums of weights."""
+        """Plain values that records depend on beside the settings, such as weights' checksums."""
         ...
 
     def __call__(self, items: Sequence[Any]) -> list[Any]:
@@ -39,7 +39,7 @@ class Job:
     Attributes:
         name: name of what is computed, such as ``"captions"``.
         build: makes a worker, in any process: a function of a module with plain values.
-        items: in order; they can be sent to other processes.
+        items: items in order; they can be sent to other processes.
         unit: items that are computed together, on which rounding may depend.
         save_every: items of a shard where the user names no number.
         settings: plain values that records depend on.
@@ -68,9 +68,9 @@ class Shard:
     """Items that are computed and saved together.
 
     Attributes:
-        number: from 1.
+        number: number of the shard, from 1.
         start: place of its first item, from 0.
-        items: in order.
+        items: items in order.
         path: its file's path.
     """
 
@@ -81,7 +81,7 @@ class Shard:
 
 
 class AbstractSpread(ABC):
-    """Where work is done."""
+    """Runs work here or on other machines."""
 
     @abstractmethod
     def shard_size(self, *, unit: int, save_every: int) -> int:
@@ -91,10 +91,10 @@ class AbstractSpread(ABC):
     def results(self, job: Job) -> Iterator[list[Any]]:
         """The records of all items in order, some at a time.
 
-        What was taken is kept by the caller before it takes more: then its file goes.
+        The caller stores each result before it takes more: then its file goes.
 
         Raises:
-            ValueError: work failed, or what `Job.check` raises.
+            ValueError: work failed, or `Job.check` raises.
             OSError: files that cannot be written, or a cluster that does not answer.
         """
 

@@ -12,7 +12,7 @@ from captioning.spread.base import AbstractSpread, Job, units
 
 
 def chosen_spread(part: DictConfig | None) -> AbstractSpread:
-    """What a config's part names; this process for None."""
+    """The object that a config's part names; this process for None."""
     return Local() if part is None else build_part(part)
 
 
@@ -20,7 +20,7 @@ class Local(AbstractSpread):
     """Works in this process; the caller's own files are all that is written."""
 
     def shard_size(self, *, unit: int, save_every: int) -> int:
-        """A unit: what was computed is saved at once."""
+        """A unit: results are saved at once."""
         return unit
 
     def results(self, job: Job) -> Iterator[list[Any]]:

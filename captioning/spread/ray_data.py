@@ -52,7 +52,7 @@ def write_shard(shard: Shard, head: Any, records: Sequence[Any]) -> None:
 
 
 def read_shard(shard: Shard) -> tuple[Any, list[Any]] | None:
-    """Head and records of a shard; None where there is no file, or a damaged one."""
+    """Head and records of a shard; None if the file is missing or damaged."""
     try:
         if shard.path.suffix == ".jsonl":
             head, *records = map(json.loads, written_lines(shard.path))
@@ -92,9 +92,9 @@ class Order:
 
     Attributes:
         build, unit, plugins, uses_gpu: see `captioning.spread.base.Job`.
-        folder: where the command runs, to which relative paths refer.
+        folder: working folder of the command, the base of relative paths.
         token: a file that all machines must see.
-        targets: what the user's config names, see `captioning.config.plugins`.
+        targets: names in the user's config, see `captioning.config.plugins`.
     """
 
     build: Callable[[], Worker]
@@ -108,7 +108,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a shard.
+    """The outcome of a shard.
 
     Attributes:
         problem: why it could not be computed; empty if it was.
@@ -217,9 +217,10 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 class RayData(AbstractSpread):
     """Spreads shards over the processes of a Ray cluster.
 
-    A process that dies is replaced and its shard computed again; so are those of a machine that is
-    lost. Each shard leaves a file when it is done, so a killed command resumes with the shards that
-    are left. Results lie in files, so all machines must share the disk of results, data and cache.
+    A process that dies is replaced and its shard computed again; so are the shards of a lost
+    machine. Each shard leaves a file when it is done, so a killed command resumes with the shards
+    that are left. Results lie in files, so all machines must share the disk of results, data and
+    cache.
 
     Args:
         address: address of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this

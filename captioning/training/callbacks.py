@@ -1,4 +1,4 @@
-"""Callbacks of a run: scores of generated captions, seeds of every epoch, and what is logged.
+"""Callbacks of a run: scores of generated captions, seeds of every epoch, and logged values.
 
 `Speed`, `Monitor` and `SampleCaptions` log rate, gradients, memory, speed and sample captions
 beside the losses.
@@ -55,8 +55,8 @@ THUMBNAIL = 256  # pixels of the longer side
 class ProgressBar(RichProgressBar):
     """Progress with loss and score; without ``v_num``, which is the name of a logger's folder.
 
-    In training the values are new every ``trainer.log_every_n_steps`` steps: to show them, the
-    program waits for the device.
+    During training the values are updated every ``trainer.log_every_n_steps`` steps: to show them,
+    the program waits for the device.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -66,7 +66,7 @@ class ProgressBar(RichProgressBar):
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """What is shown beside the bar."""
+        """The values shown beside the bar."""
         if not _is_between_logs(trainer):
             shown = super().get_metrics(trainer, pl_module)
             shown |= {n: v.item() for n, v in trainer.callback_metrics.items() if n == LOSS}
@@ -89,8 +89,8 @@ class StepSeed(pl.Callback):
     A resumed run then draws the same numbers as one that was never stopped. It is done at every
     batch because Lightning leaves out ``on_train_epoch_start`` in the first epoch after resuming.
 
-    All processes draw the same numbers, from which `captioning.runtime.sample_dropout` makes
-    masks by sample. Only what GPUs draw for themselves differs.
+    All processes draw the same numbers, from which `captioning.runtime.sample_dropout` makes masks
+    by sample. Only random draws on GPUs differ.
 
     Args:
         seed: the run's seed.
@@ -332,16 +332,16 @@ def write_scores(
 
 
 class StartScore(pl.Callback):
-    """Scores what a training begins with on the validation images, before its first epoch.
+    """Scores the initial model on the validation images, before the first epoch.
 
-    That is where its weights are those of a captioner: ``start_from``, or a pretrained one. The
+    It runs if the initial weights are a captioner's: ``start_from``, or a pretrained one. The
     scores are logged as ``start/CIDEr-D`` and the like, and written to ``start.json``, which a run
     that is resumed reads. The training is as without: no other callback hears of the pass, and
     random numbers and the modes of modules are put back.
 
     Args:
         folder: the run's folder.
-        name: what ``start_from`` names; None: the model knows whether it was pretrained.
+        name: the value of ``start_from``; None: the model knows whether it was pretrained.
         metrics: names, see `captioning.metrics.coco.evaluate_captions`.
     """
 
@@ -555,7 +555,7 @@ class SampleCaptions(pl.Callback):
     CSV has none: ``history.json`` holds them.
 
     Args:
-        evaluation: of the run; scores before this callback is called.
+        evaluation: the run's evaluation, which scores before this callback is called.
     """
 
     def __init__(self, *, evaluation: CaptionEvaluation) -> None:
@@ -592,7 +592,7 @@ def sample_rows(samples: Mapping[str, str], roster: Roster) -> list[tuple[str, s
 
 
 def markdown(rows: Sequence[tuple[str, str, str]]) -> str:
-    """A table; what captions hold is shown, not interpreted."""
+    """A table; the text of captions is shown, not interpreted."""
     cells = [[_escaped(cell) for cell in row] for row in rows]
     lines = ["| image | caption | reference |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells)])

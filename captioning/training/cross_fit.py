@@ -44,7 +44,7 @@ class CrossFit:
         sentences: frozen encoder of the captions.
         features: arguments of `captioning.data.features.build.ensure_features`.
         heads: arguments of `captioning.vision.joint_space.JointSpace`.
-        training: as the group ``training`` of ``configs/joint_space.yaml``.
+        training: settings as in the group ``training`` of ``configs/joint_space.yaml``.
         num_folds: number of folds, at least 2.
         seed: seed of the folds and the training.
         cache_folder: parent of all trained heads.

@@ -45,12 +45,12 @@ def check_opened(
     *,
     accept: bool | None = None,
 ) -> None:
-    """Refuse splits that are no longer those of a run.
+    """Refuse splits that differ from a run's recorded splits.
 
     Args:
         settings: the run's settings.
         folder: the run's folder.
-        rosters: by split, as they are read now.
+        rosters: present rosters by split.
         accept: log what has changed instead; None: the caller has no setting for that.
 
     Raises:
@@ -76,7 +76,7 @@ def begin_with(settings: TrainSettings, run: RunFolder, splits: Splits) -> None:
     Args:
         settings: the run's settings.
         run: its folder, opened with them.
-        splits: as training sees them.
+        splits: splits as training reads them.
 
     Raises:
         ValueError: the data have changed, or photos of validation or test were trained on by the

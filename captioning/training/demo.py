@@ -30,7 +30,7 @@ def main(overrides: list[str], finished: Finished | None = None, page: Page | No
     Finished runs are not trained again, and a stopped run resumes.
 
     Args:
-        overrides: as of ``captioning train``.
+        overrides: overrides as of ``captioning train``.
         finished: see `captioning.training.run.train`.
         page: writes the page of the comparison.
     """

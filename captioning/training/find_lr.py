@@ -2,7 +2,7 @@
 
 The rate rises from update to update by the same factor, and the loss is watched (Smith, "Cyclical
 learning rates", WACV 2017). The steepest fall of the smoothed loss, over the logarithm of the rate,
-is suggested. The model is a new one, or that of ``start_from``, and is thrown away.
+is suggested. The model is new, or comes from ``start_from``, and is discarded.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ DIVERGED = 3.0  # the sweep ends where the smoothed loss is so many times its le
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """What a sweep came to.
+    """The result of a sweep.
 
     Attributes:
         rate: suggested learning rate.
-        rates, losses: of all updates.
+        rates, losses: learning rates and losses of all updates.
         smoothed: running mean of the losses.
         folder: folder of the plot and the curve.
     """

@@ -18,7 +18,7 @@ class HostCopy:
     """A small tensor on its way from the device to the host.
 
     Args:
-        tensor: on any device.
+        tensor: tensor on any device.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -101,7 +101,7 @@ class FiniteLoss(pl.Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Forget what is under way: the device may not answer any more."""
+        """Discard the losses of the current epoch: the device may not answer any more."""
         self._under_way.clear()
 
     def _look(self, *, wait: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a run reads before it starts: rosters, the readers of its batches, a backbone."""
+"""The inputs that a run reads before it starts: rosters, the readers of its batches, a backbone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from captioning.vision.backbones import Backbone
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a run reads.
+    """The inputs of a run.
 
     Attributes:
         splits: the samples.
@@ -50,7 +50,7 @@ def load_inputs(
 
     Args:
         settings: the run's settings.
-        only: for evaluation: this roster stands for all splits, and no step is taken.
+        only: for evaluation, this roster replaces all splits, and no step is applied.
         check: gets the splits before anything is computed from their photos.
     """
     cache = Path(settings.paths.cache)

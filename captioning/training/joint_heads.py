@@ -1,9 +1,9 @@
 """Train the heads of the small joint space: ``captioning train-space``.
 
-Photos and sentences go once through their frozen networks; what is trained, on the pooled features
-and sentence vectors, are the two heads of `captioning.vision.joint_space`. Settings are in
-``configs/joint_space.yaml``; they were chosen by the validation photos, and the test photos are
-looked at once, at the end.
+Photos and sentences go once through their frozen networks; only the two heads of
+`captioning.vision.joint_space` are trained, on the pooled features and sentence vectors. Settings
+are in ``configs/joint_space.yaml``; they were chosen by the validation photos, and the test photos
+are looked at once, at the end.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class HeadsTraining(AbstractSettings):
         num_epochs: passes over the photos.
         batch_size: photos.
         captions_per_image: maximum number of captions of a photo in a pass.
-        lr, weight_decay: of AdamW.
+        lr, weight_decay: learning rate and weight decay of AdamW.
         ema_decay: decay of the averaged weights, an update.
         val_every: passes between two scores.
     """
@@ -226,8 +226,8 @@ def fit(
     """Train heads.
 
     Args:
-        heads: with new weights; trained in place.
-        train: what they are trained on.
+        heads: heads with new weights; trained in place.
+        train: training data.
         val: scored every ``settings.val_every`` passes and at the end.
         settings: see there.
         seed: seed of batches and dropout.

@@ -1,4 +1,4 @@
-"""Loggers of which a resumed run continues the curves: CSV, wandb and MLflow.
+"""Loggers whose curves a resumed run continues: CSV, wandb and MLflow.
 
 Lightning's own CSV logger overwrites its file when a run resumes. wandb and MLflow continue a curve
 by the id that the run folder keeps.
@@ -106,7 +106,7 @@ def _lines(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The complete rows of a file of curves, as text by column; none where there is no file."""
+    """The complete rows of a file of curves, as text by column; empty if there is no file."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -125,7 +125,8 @@ def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
 
     Args:
         save_dir: the run folder; keeps files and id.
-        **options: of `pytorch_lightning.loggers.WandbLogger`, such as ``project`` and ``offline``.
+        **options: options of `pytorch_lightning.loggers.WandbLogger`, such as ``project`` and
+            ``offline``.
 
     Raises:
         ModuleNotFoundError: wandb is not installed.
@@ -149,8 +150,8 @@ def mlflow_logger(
         save_dir: the run folder; keeps the id, and the files where there is no server.
         experiment: name of the experiment.
         name: the run's name.
-        sweep: what the tag ``sweep`` of the run says; None: no such tag.
-        uri: of a tracking server; None: files in ``logs/mlflow``.
+        sweep: value of the run's tag ``sweep``; None: no such tag.
+        uri: address of a tracking server; None: files in ``logs/mlflow``.
 
     Raises:
         ModuleNotFoundError: neither mlflow nor mlflow-skinny is installed.

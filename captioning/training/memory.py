@@ -1,4 +1,4 @@
-"""Keeps a training's memory from growing, and says what to lower where it does not suffice."""
+"""Keeps a training's memory from growing, and names settings to lower if it is too small."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _when_generating(settings: TrainSettings) -> str:
 
 
 def when_training(settings: TrainSettings) -> str:
-    """What to lower for an update, of what this config has."""
+    """The settings of this config to lower for an update."""
     size = settings.loader["batch_size"]
     number = settings.trainer.get("accumulate_grad_batches", 1)
     advice = [

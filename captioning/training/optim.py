@@ -34,7 +34,7 @@ def adamw8bit(
     Blocks of 256 values share a scale. Tensors of fewer than 4,096 weights keep means in 32 bits.
 
     Args:
-        parameters: what trains.
+        parameters: parameters to train.
         lr: learning rate.
         weight_decay: at each update, times the learning rate.
         paged: keep the means in memory that the driver moves between a GPU and the host.

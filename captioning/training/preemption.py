@@ -28,8 +28,8 @@ class Preemption(pl.Callback):
     epoch's last update, because `last.ckpt` holds the epoch's end. A run that is stopped there ends
     once `last.ckpt` is written. List this callback after all callbacks that have a state.
 
-    All processes stop after the same update: each tells the others in every step what it wants, and
-    reads two steps later what they agreed on, when that has arrived from the device.
+    All processes stop after the same update: each sends its request to the others in every step,
+    and reads the agreed decision two steps later, when it has arrived from the device.
 
     Args:
         signals: the run's signals.

@@ -88,7 +88,7 @@ def settings_of(config: DictConfig) -> TrainSettings:
 
 
 def settled(config: DictConfig) -> DictConfig:
-    """The config of a training with what suits this machine in the place of ``auto``.
+    """The config of a training with this machine's values in place of ``auto``.
 
     ``trainer.precision`` becomes ``bf16-mixed`` where the device multiplies bfloat16 in hardware,
     else ``32-true``: a processor that has to emulate bfloat16 trains ten times slower with it than
@@ -108,7 +108,7 @@ def settled(config: DictConfig) -> DictConfig:
 
 
 def check_settings(settings: TrainSettings) -> None:
-    """Refuse a run that could not end well on any machine, such as those of a queue.
+    """Refuse a run that would fail on any machine, such as those of a queue.
 
     Raises:
         ValueError: settings that do not go together.

@@ -1,4 +1,4 @@
-"""``captioning prepare`` and ``find-objects``: make a data set ready, or say what is missing.
+"""``captioning prepare`` and ``find-objects``: prepares a data set, or lists its missing files.
 
 ``captioning prepare data=NAME`` downloads, unpacks, extracts features and checks. A download
 resumes after a broken connection, and an archive is unpacked completely or not at all.
@@ -88,7 +88,7 @@ def prepare(
         data: the data set.
         paths: folders.
         features: features of its photos.
-        spread: where features are computed; None: in this process.
+        spread: runs the computation of features; None: this process does.
         download: fetch files that have an address.
         verify: read all features, those of other data in the same folder too.
         plugins: packages that other processes import.
@@ -126,7 +126,7 @@ def prepare(
 
 
 def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> list[str]:
-    """Download what has an address; each address once. Returns what went wrong."""
+    """Download files that have an address; each address once. Returns the errors."""
     problems: list[str] = []
     by_url: dict[str, list[NeededFile]] = {}
     for file in files:
@@ -267,11 +267,11 @@ class FeatureWorker:
 def spread_features(
     chosen: Features, part: Part | None, identity: str, *, plugins: Sequence[str] = ()
 ) -> Elsewhere | None:
-    """What computes features elsewhere; None: this process itself.
+    """Computes features on other machines; None: this process itself.
 
     Args:
         chosen: the config group ``features``.
-        part: where they are computed.
+        part: part that computes them.
         identity: identity of the backbone that this process has built.
         plugins: packages that workers import.
     """
@@ -329,7 +329,7 @@ def download(
 
     Args:
         url: http or https.
-        path: where to; the folder must exist.
+        path: path to write to; its folder must exist.
         progress: shows the bytes.
         sha256: hexadecimal digest of the file; another file is refused.
         attempts: tries in a row that bring nothing before it gives up.
@@ -492,7 +492,7 @@ def find_objects(
         data: the data set.
         paths: folders.
         detector: detector of objects.
-        split: of the data set.
+        split: split of the data set.
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of the steps.

@@ -64,7 +64,7 @@ class Lifeline:
     Args:
         rank: rank of this process.
         world_size: number of processes.
-        links: to all others in process 0, to process 0 in all others; by rank and machine.
+        links: links to all others in process 0, to process 0 in all others; by rank and machine.
         folder: folder of the run, for the remedy.
     """
 
@@ -108,7 +108,7 @@ class Lifeline:
         return self.ending
 
     def line(self, ending: Ending) -> str:
-        """What to tell the user."""
+        """The message for the user."""
         last = self.folder.last_checkpoint or "the start, as no epoch had ended"
         what = {"failed": " with an error, which it told", "stopped": " by a signal"}
         return (

@@ -40,7 +40,7 @@ _Stamp = tuple[int, int]
 
 
 def settings_of_run(folder: Path) -> DataSettings:
-    """What a run read, whose data may have changed since: see `data_checks.check_opened`.
+    """Compares a run's data with the present files, see `data_checks.check_opened`.
 
     Raises:
         FileNotFoundError, ValueError: see `RunFolder.config`.
@@ -201,9 +201,9 @@ def read_annotations(entry: Part, *, imported: str | None) -> Roster:
 
 
 def with_usable_photos(roster: Roster, entry: Part, *, imported: str | None, cache: str) -> Roster:
-    """The roster as its photos allow, each of which is opened once.
+    """The roster without unreadable photos; each photo is opened once.
 
-    Photos that cannot be opened are recorded in ``dropped``. Where features were imported none is
+    Photos that cannot be opened are recorded in ``dropped``. With imported features no photo is
     opened: sizes that boxes are in pixels of are those that came with the features. Nor is it where
     the reader keeps images without photos.
 
@@ -267,7 +267,7 @@ def check_photos(
 ) -> list[Dropped]:
     """Decodes each photo that was not checked before, and lists the bad ones by rule.
 
-    What was checked is kept, also where the check is stopped.
+    Results are kept, even if the check is stopped.
 
     Args:
         paths: photos; repeats are checked once.
@@ -309,8 +309,8 @@ def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
     """The roster without the samples of these photos, with new row numbers.
 
     Args:
-        roster: to thin out.
-        dropped: what `check_photos` returned; entries of photos outside the roster are left out.
+        roster: roster to thin out.
+        dropped: the result of `check_photos`; entries of photos outside the roster are left out.
 
     Raises:
         ValueError: no sample would be left.

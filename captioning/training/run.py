@@ -1,8 +1,8 @@
-"""From a resolved config to a trained, tested run folder.
+"""Runs a training from a resolved config to a trained, tested run folder.
 
 The vocabulary and the tokens of a run are kept under ``paths.cache`` for later starts and runs.
-Their files are named by all that their content depends on, so that none is ever out of date. All
-processes of a run, and other runs, share them.
+Their file names encode all inputs, so that none is ever out of date. All processes of a run, and
+other runs, share them.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _train(
 
 
 def set_up(settings: TrainSettings) -> None:
-    """Give torch and the generators of random numbers what the settings say."""
+    """Apply the settings to torch and the random generators."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     set_matmul_precision(settings.speed.matmul_precision)
@@ -330,7 +330,7 @@ def _new_tokenizer(settings: TrainSettings, splits: Splits) -> AbstractTokenizer
 
 
 def build_objective(settings: TrainSettings) -> Objective | None:
-    """What training minimises; None: the model's own loss."""
+    """The objective that training minimises; None: the model's own loss."""
     objective = settings.objective
     if not objective or not isinstance(objective, DictConfig):
         return None
@@ -404,10 +404,10 @@ def fit(
 
     Args:
         trainer: trainer of the run, whose folder is its own.
-        model: to train.
+        model: model to train.
         datamodule: gives the batches.
         checkpoint: the file to resume from.
-        signals: that the trainer's `Preemption` listens to.
+        signals: signals that the trainer's `Preemption` listens to.
 
     Raises:
         Stopped: a signal asks for it; the message says how to resume.

@@ -1,6 +1,6 @@
 """The settings of a training, with types and ranges; those of parts stand at their classes.
 
-`TrainSettings` is built once from the composed config, or from that of a run folder.
+`TrainSettings` is built once from the composed config, or from a run folder's config.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class NeededFile(AbstractSettings):
 
     Attributes:
         path: file or folder, relative to the data set's root.
-        what: what it holds.
+        what: its content.
         source: who gives it, and where on their pages.
         url: official address, or None where a person must ask for it.
         sha256: digest of what ``url`` gives; without it nothing is fetched.
@@ -136,14 +136,14 @@ class Entities(AbstractSettings):
     temperature: PositiveFloat | None = None
 
     def chosen(self) -> dict[str, Any]:
-        """Those that are not None, by name."""
+        """The settings that are not None, by name."""
         values = {name: getattr(self, name) for name in self.known()}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(AbstractSettings):
-    """The config group ``data``: its splits, and what their readers share."""
+    """The config group ``data``: its splits, and the settings that their readers share."""
 
     name: Name
     train: Part | None = None
@@ -159,7 +159,7 @@ class Data(AbstractSettings):
 
     @property
     def splits(self) -> dict[str, Part]:
-        """The reader of each split by name; those of further keys come last."""
+        """The reader of each split by name; errors of further keys come last."""
         parts = {**vars(self), **self.further}
         return {name: part for name, part in parts.items() if isinstance(part, DictConfig)}
 
@@ -228,7 +228,7 @@ NO_STEPS: Mapping[str, Part] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractDataSettings(AbstractSettings):
-    """What decides which captions and photos a command reads."""
+    """The settings that select the captions and photos of a command."""
 
     data: Data
     paths: Paths

@@ -42,7 +42,7 @@ class Stopped(BaseException):
 class StopSignals:
     """Takes SIGTERM, SIGUSR1 and SIGUSR2 within it; the handlers before are put back at its end.
 
-    The first signal counts; further ones do not disturb what is being written.
+    The first signal counts; further ones do not disturb files being written.
 
     Attributes:
         received: number of the first signal, or 0.
@@ -78,7 +78,7 @@ class StopSignals:
             raise Stopped("stopped outside of training; resume=auto resumes", number=number)
 
     def obey(self) -> None:
-        """From now on obey signals at once, beginning with one that was noted.
+        """Handle signals at once from now on, starting with a noted one.
 
         Raises:
             Stopped: one was.

@@ -29,8 +29,8 @@ FULL_BUFFERS = ("_mean", "_std", "_resizing")
 class HalfWeights(HalfPrecision):
     """Weights in half precision; batches stay as they are.
 
-    Lightning's own converts batches, which are frozen records. Here each model converts what it
-    reads. New tensors are ``float32`` as always: scores of searches need that.
+    Lightning's own converts batches, which are frozen records. Here each model converts its inputs.
+    New tensors are ``float32`` as always: scores of searches need that.
     """
 
     def convert_input(self, data: Any) -> Any:
@@ -111,7 +111,7 @@ def tell_of_speed(settings: TrainSettings) -> None:
 def set_matmul_precision(chosen: MatmulPrecision | None) -> None:
     """Tell torch how precise products of ``float32`` matrices are to be; None: ``"highest"``.
 
-    Convolutions and recurrent layers of cuDNN go with them: torch has them in TF32 by itself.
+    Convolutions and recurrent layers of cuDNN go with them: torch uses TF32 for them by default.
     """
     torch.set_float32_matmul_precision(chosen or "highest")
     torch.backends.cudnn.allow_tf32 = chosen not in (None, "highest")
@@ -132,7 +132,7 @@ def set_cuda_graphs(settings: TrainSettings, model: AbstractCaptioner) -> None:
 
 
 def precision_plugin(settings: TrainSettings) -> Precision | None:
-    """What takes the place of Lightning's own for ``trainer.precision``, if anything does."""
+    """The replacement for Lightning's plugin for ``trainer.precision``, if there is one."""
     precision = settings.precision
     if precision in HALF:
         return HalfWeights(precision)

@@ -37,7 +37,7 @@ class Start:
     """A trained captioner.
 
     Attributes:
-        name: as it was asked for.
+        name: the name as requested.
         captioner: class and tokenizer, as in checkpoints.
         weights: weights of the model, by name.
         features: name of the features that it was trained on.
@@ -77,8 +77,8 @@ class Start:
     def begin(self, model: AbstractCaptioner[Any]) -> None:
         """Give a new model, with `tokenizer`, these weights; new words keep their first values.
 
-        Where one of the two had cached features and the other trains a backbone, the model keeps
-        the backbone that it has, or takes that of the export.
+        If one of the two used cached features and the other trains a backbone, the model keeps its
+        own backbone, or takes the export's.
 
         Raises:
             ValueError: the model is another one, or of other sizes.
@@ -104,7 +104,7 @@ class Start:
 
 
 def load_start(name: str | None, *, features: str) -> Start | None:
-    """What ``start_from`` names; None: new weights.
+    """The captioner that ``start_from`` names; None: new weights.
 
     Args:
         name: name of a run, an export, or `SHIPPED`.
@@ -144,7 +144,7 @@ def start_folder(name: str) -> Path:
 
 
 def check_start(name: str | None, *, new_words: int | None = None) -> None:
-    """Refuse to begin with what is not there, or with a run that has not got far enough.
+    """Refuse to start from a missing folder, or from a run without a usable checkpoint.
 
     Raises:
         FileNotFoundError, ValueError: see `load_start`; ``new_words`` without ``start_from``.

@@ -1,9 +1,9 @@
-"""What memory a training step will need, said before the first one.
+"""Estimates the memory of a training step before the first one.
 
 The step is rehearsed on the epoch's largest batch: real shapes and lengths, but no tensor that
 comes of a weight has any content (torch's fake tensors), so it takes neither the memory nor the
-time of a step. What is alive at once is added up by storage. Where a model reads values of such
-tensors, a real step is made and measured instead, and the line says so.
+time of a step. Live tensors are summed by storage. Where a model reads values of such tensors, a
+real step is made and measured instead, and the line says so.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StepMemory:
 
     @property
     def beside_weights(self) -> int:
-        """What a training takes after its model is loaded, on its device."""
+        """The memory that a training needs on its device after its model is loaded."""
         return self.gradients + self.optimizer + self.activations + self.workspace
 
     def __str__(self) -> str:
@@ -84,10 +84,10 @@ class StepMemory:
 
 
 def step_memory(model: AbstractCaptioner[Any], batch: Batch) -> StepMemory:
-    """What a training step needs; the model stays as it is.
+    """The memory that a training step needs; the model stays as it is.
 
     Args:
-        model: in training mode, on its device.
+        model: model in training mode, on its device.
         batch: the largest one, on the device.
     """
     try:
@@ -282,13 +282,13 @@ def _places(indices: Any) -> Any:
 
 
 class SayStepMemory(pl.Callback):
-    """Logs before the first step what memory a step needs, and what to lower if it will not fit.
+    """Logs the memory of a step before the first one, and the settings to lower if it will not fit.
 
     Args:
         settings: the run's settings.
 
     Attributes:
-        needed: what a step needs; None until it is known.
+        needed: memory that a step needs; None until it is known.
     """
 
     def __init__(self, *, settings: TrainSettings) -> None:

@@ -68,7 +68,7 @@ def num_updates(settings: TrainSettings, batches_per_epoch: int) -> int:
 
     Remaining batches at an epoch's end make an update of their own. The run ends early by
     ``trainer.limit_train_batches``, a number of batches (int) or a share of them (float) in each
-    epoch, and by ``trainer.max_steps``; -1 or nothing for the latter is no limit.
+    epoch, and by ``trainer.max_steps``; -1 or no value for the latter means no limit.
     """
     trainer = settings.trainer
     batches = _limited(batches_per_epoch, trainer.get("limit_train_batches"))
@@ -101,7 +101,7 @@ def build_trainer(
         saved: the run's config, which checkpoints amid an epoch hold.
         evaluation: logs the scores that other callbacks monitor, so it comes first.
         truth: the planted faults by sample, if any, for curation.
-        signals: that ask the run to end; None: none do.
+        signals: signals that ask the run to end; None: no signals.
 
     Raises:
         ValueError: settings that Lightning refuses.
@@ -321,7 +321,7 @@ def _move(averaged: list[Tensor], current: list[Tensor], rate: float) -> None:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the checkpoint, reads what the disk holds against its sums, and renames.
+    """Writes to a temporary file, verifies its checksums on the disk, and renames it.
 
     The former checkpoint stays until then. torch keeps a CRC-32 of every tensor as it was in
     memory.
@@ -336,8 +336,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write ``checkpoint`` to ``path``.
 
         Raises:
-            OSError: the disk is full, or holds something else than what was written; the checkpoint
-                that was there before still is.
+            OSError: the disk is full, or does not hold the written bytes; the checkpoint that was
+                there before still is.
         """
         write_atomically(Path(path), functools.partial(_write, checkpoint))
 

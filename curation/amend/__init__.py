@@ -1,1 +1,1 @@
-"""Amenders: what is done to selected samples."""
+"""Amenders: edit the selected samples."""

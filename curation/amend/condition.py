@@ -19,9 +19,9 @@ class Condition(AbstractAmender):
 
     Bucket 0 has the least suspect ones. The captioner learns captions of another bucket with that
     bucket's begin token in the place of the usual one, so that it writes captions as in bucket 0.
-    Samples with one score share a bucket. Those without a score are dealt to the buckets as if they
-    had the scores of others, drawn at random: it is not known how far they are to be trusted, and
-    none of the buckets gets more of their kind.
+    Samples with one score share a bucket. Captions without a score get a bucket by another
+    caption's score, drawn at random: their trust is unknown, and no bucket gets more of them than
+    others.
 
     Args:
         num_buckets: 2 to 8.

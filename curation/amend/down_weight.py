@@ -16,7 +16,7 @@ class DownWeight(AbstractAmender):
     now and then takes little from sound samples and much from those that stay suspect.
 
     Args:
-        factor: in [0, 1].
+        factor: factor of the weight, in [0, 1].
         min_weight: no weight falls below it, in [0, 1].
 
     Raises:

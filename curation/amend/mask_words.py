@@ -32,7 +32,7 @@ class MaskWords(AbstractWordAmender):
     Args:
         score: says which words are in doubt; None: the selector's own.
         threshold: least probability of being wrong at which a word is masked, in [0, 1].
-        weight: what is left of the loss of a masked word, in [0, 1).
+        weight: remaining share of a masked word's loss, in [0, 1).
 
     Raises:
         ValueError: a number out of its range.
@@ -81,7 +81,7 @@ def mask(
         context: the decision's context.
         candidate: the sample, and why it was selected.
         spans: spans of `new_spans`.
-        weight: what is left of the loss of their tokens, in [0, 1).
+        weight: remaining share of the loss of their tokens, in [0, 1).
     """
     new = (MaskedSpan(start=span.start, stop=span.stop, weight=weight) for span in spans)
     masks = sorted([*candidate.sample.masks, *new], key=lambda mask: mask.start)

@@ -28,9 +28,9 @@ class CaptionSource(Protocol):
     def captions(
         self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
     ) -> list[list[str]]:
-        """Captions of each photo, the best first, none of them blank.
+        """Captions of each photo, the best first; none is blank.
 
-        With ``beginnings``, a text a photo, what continues it where that is not empty.
+        With ``beginnings``, one text a photo, the captions continue the text unless it is empty.
         """
         ...
 
@@ -103,7 +103,7 @@ def _options(
 def better(
     accept: FitScores, old: Sequence[tuple[Path, str]], options: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Of the options for each pair of photo and text those that fit better, the best first."""
+    """For each pair of photo and text, the options that fit better, the best first."""
     pairs = [
         (photo, text)
         for (photo, own), texts in zip(old, options, strict=True)

@@ -37,8 +37,8 @@ class PseudoLabel(AbstractAmender):
     Args:
         constrained: search under constraints, such as `ConstrainedBeamSearch`; None: not done.
         plain: search without; None: not done.
-        constraints: which words, from the samples as the annotations have them, such as
-            `constraints_from_classes` or `constraints_from_regions`; needed by constrained search.
+        constraints: makes the required words from the annotated samples, such as
+            `constraints_from_classes` or `constraints_from_regions`; constrained search needs it.
         met_only: leave a sample as it is where its constraints were not met.
         online: once a photo has its captions, the current captioner writes them again in every
             batch with the photo. The journal keeps those of the rounds alone.
@@ -84,7 +84,7 @@ class PseudoLabel(AbstractAmender):
         """One caption for each selected sample for which a search found one.
 
         Raises:
-            ValueError: the samples of a photo are no multiple of the searches.
+            ValueError: the number of a photo's samples is not a multiple of the searches.
         """
         kinds = self._kinds(context, selected)
         originals = context.view.roster.by_id

@@ -133,7 +133,7 @@ class AbstractImageAmender(AbstractAmender):
         return self._source.works_ahead
 
     def pictures(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """What the source answers; it then leaves its accelerator to training."""
+        """The source's answer; it then leaves its accelerator to training."""
         pictures = self._source.images(requests, seed=seed)
         self._source.release()
         return pictures
@@ -146,8 +146,8 @@ class AbstractImageAmender(AbstractAmender):
 class ReplaceImage(AbstractImageAmender):
     """Gives each selected sample a picture made or found for its caption, which it keeps.
 
-    The number of samples never changes. A sample for which there is no picture stays as it is, and
-    is counted with the reason. A sample that is selected again gets yet another picture.
+    The number of samples never changes. A sample without a picture is unchanged, and is counted
+    with the reason. A sample that is selected again gets yet another picture.
 
     Args:
         source: source of the pictures.

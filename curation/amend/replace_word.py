@@ -29,7 +29,7 @@ _ORIGIN = re.compile(r"word:(?P<start>[0-9]{1,9}):(?P<old>[^>]+)>(?P<new>.+)", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedWord:
-    """What an origin of a mended caption tells.
+    """The content of a mended caption's origin.
 
     Attributes:
         start: index of the old word's first character in the old caption.
@@ -63,8 +63,8 @@ class ReplaceWord(AbstractWordAmender):
     Args:
         score: says which words are in doubt; None: the selector's own.
         threshold: least probability of being wrong at which a word is replaced, in [0, 1].
-        factor: what the weight of selected captions is multiplied by in which no word is that sure,
-            in [0, 1]; 1 leaves them as they are.
+        factor: multiplies the weight of selected captions without such a sure word, in [0, 1]; 1
+            does not change them.
 
     Raises:
         ValueError: a number out of its range.

@@ -36,7 +36,7 @@ Emptied = Literal["keep", "remove"]
 
 
 def removed_spans(origin: str) -> tuple[MaskedSpan, ...]:
-    """Where the sentences stood that a caption of this origin lost; none for other origins."""
+    """Former positions of the sentences that a caption of this origin lost; else empty."""
     if not re.fullmatch(rf"{ORIGIN}\d+-\d+(,\d+-\d+)*", origin):
         return ()
     return parse_masks(origin.removeprefix(ORIGIN))
@@ -44,11 +44,11 @@ def removed_spans(origin: str) -> tuple[MaskedSpan, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedSentences:
-    """What an origin tells of a caption with other sentences; `parse_origin` reads it.
+    """The content of the origin of a caption with replaced sentences; `parse_origin` reads it.
 
     Attributes:
-        old: where the sentences stood in the old caption, in order.
-        new: where those stand that took their place in the new caption, in the same order.
+        old: positions of the replaced sentences in the old caption, in order.
+        new: positions of their replacements in the new caption, in the same order.
         source: source of the new ones: ``sibling:ID``, or ``model:NAME``.
     """
 
@@ -139,12 +139,12 @@ NOT_IN_DOUBT = f"{LEFT_ALONE}no sentence in enough doubt"
 
 
 class AbstractSentenceTaker(AbstractSentenceAmender):
-    """An amender that takes sentences in doubt out of the caption, or out of what is learnt.
+    """An amender that removes doubtful sentences from the caption, or masks them out of the loss.
 
     Args:
         score, threshold: see `AbstractSentenceAmender`.
-        emptied: what happens to a caption of which no sentence would be left: ``"keep"`` leaves it
-            as it is, with a note; ``"remove"`` removes it.
+        emptied: action on a caption that would lose every sentence: ``"keep"`` does not change it
+            and adds a note; ``"remove"`` removes it.
 
     Raises:
         ValueError: another value of ``emptied``.
@@ -192,11 +192,11 @@ class MaskSentences(AbstractSentenceTaker):
     """Takes the sentences in doubt of selected captions out of the loss.
 
     The model still reads them before it predicts the next ones. A masked sentence stays masked
-    until its caption is replaced. The edit is that of masked words.
+    until its caption is replaced. The edit is the one for masked words.
 
     Args:
         score, threshold, emptied: see `AbstractSentenceTaker`.
-        weight: what is left of the loss of a masked sentence, in [0, 1).
+        weight: remaining share of a masked sentence's loss, in [0, 1).
 
     Raises:
         ValueError: a number out of its range.
@@ -250,8 +250,8 @@ class ReplaceSentences(AbstractSentenceAmender):
         score, threshold: see `AbstractSentenceAmender`.
         source: writes captions, whose sentences are taken in their order. None: the sentences of
             the photo's other captions, drawn at random, without those in doubt at the same time.
-        continued: with a source, the sentence that it writes after those that stand before the one
-            in doubt and are not in doubt; False: sentences of captions that it writes by itself.
+        continued: True: the source continues the undoubted sentences before the doubtful one;
+            False: sentences come from captions that it writes from the photo alone.
         accept: scores of pairs: of the sentences the one that fits best is taken, and only if it
             fits better than the old one. None: the first.
     """

@@ -2,7 +2,7 @@
 
 Settings are in ``configs/capfilt.yaml``; docs/cards/capfilt.md says what is written.
 
-What captioner and filter say of each photo is in shards that grow by appending.
+Shards, which grow by appending, hold the captioner's and the filter's results for each photo.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Shard:
     """A part of a roster's photos: every ``total``-th one.
 
     Attributes:
-        number: from 1.
-        total: of the shards.
+        number: number of the shard, from 1.
+        total: number of shards.
 
     Raises:
         ValueError: no such shard.
@@ -156,11 +156,11 @@ def write_shard(
     has the answers of served models to the block, by model and problem, as ``served``.
 
     Args:
-        shard: which photos.
+        shard: the shard of photos.
         folder: the set's folder.
         roster: the training set.
         build: makes a judge in each process.
-        spread: where the judges work.
+        spread: runs the judges.
         photos_at_once: photos between two writes, at least 1.
         settings: plain values of captioner and filter.
         plugins: see `Job`.
@@ -281,7 +281,7 @@ def _add(
 
 
 class RecordedCaptions:
-    """What a captioner wrote into shards, as a `CaptionSource`.
+    """A captioner's captions in shards, as a `CaptionSource`.
 
     Args:
         records: lines by ``image_id``.
@@ -313,7 +313,7 @@ class RecordedCaptions:
 
 
 class RecordedScores:
-    """What a filter wrote into shards, as `FitScores`.
+    """A filter's scores in shards, as `FitScores`.
 
     Args:
         records: lines by ``image_id``.
@@ -394,7 +394,7 @@ def merge(
             ``steps=[add_pairs]``).
         parts: see `build_policy`.
         threshold: captions of a lower score do not match.
-        seed: for the journal.
+        seed: seed for the journal.
 
     Returns:
         Counts.
@@ -524,11 +524,11 @@ def capfilt(
         photos_at_once: photos between two writes.
         shard: ``"3/16"``: that part of the photos alone; ``"merge"``: decide, all parts are there;
             None: all photos.
-        split: of the data set.
+        split: split of the data set.
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of what is drawn.
-        spread: where photos are captioned and scored; None: in this process.
+        spread: runs captioning and scoring; None: this process does.
         plugins: packages that other processes import.
 
     Returns:
@@ -588,7 +588,7 @@ def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | No
 
 
 def summary(card: dict[str, Any]) -> str:
-    """What became of the captions, in a line."""
+    """The outcome for the captions, in a line."""
     counts = card["counts"]
     return (
         f"{counts['written kept']:,} of {counts['written']:,} written captions kept, "

@@ -88,9 +88,9 @@ class Edited:
         view: view of the part that the journal is of.
         kind: kind of the set's layout.
         splits: splits of a journal of the whole set: those that the set says, by path.
-        beside: of a journal of the training split: the others.
+        beside: the other splits, for a journal of the training split.
         has_photos: whether the photos were looked for and found.
-        questions: that the set asks, by sample id.
+        questions: questions of the set, by sample id.
     """
 
     view: CurationView
@@ -150,7 +150,7 @@ def apply_to_files(
             of `captioning.data.readers.own.own.read_own`.
         out: ``.json`` (COCO, or Karpathy's of such a file), ``.jsonl``, ``.csv`` or ``.token.txt``;
             of a folder, and with ``format``, a folder. None: beside the first, or named after it.
-        split: of a Karpathy file or a folder, that the journal is of.
+        split: the journal's split of a Karpathy file or a folder.
         images: list of the split's images or image ids, one a line.
         format: one of `curation.export.export.FORMATS`, of a new folder.
         photos: one of `curation.export.export.PHOTOS`, of a new folder.
@@ -442,7 +442,7 @@ def read_annotations(
         paths: COCO captions JSON (several are read as one), a Karpathy ``dataset_*.json``,
             Flickr8k's token file, or JSON Lines: of captions by image, or of samples with
             `ROSTER_FIELDS`.
-        split: of a Karpathy file: ``train``, ``val`` or ``test``.
+        split: split of a Karpathy file: ``train``, ``val`` or ``test``.
         images: list of the split's images (Flickr8k) or image ids (COCO), one a line.
 
     Raises:

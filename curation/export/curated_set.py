@@ -48,7 +48,7 @@ class Picture:
         image_id: the roster's, with the picture's name after it where it replaced another; no two
             pictures of a set have the same.
         file_name: below the folder of photos, with ``/``.
-        path: where it lies now.
+        path: present path.
         samples: its captions.
         split: None: the set has none.
     """
@@ -67,12 +67,12 @@ def pictures(
 ) -> list[Picture]:
     """The live samples that have a caption by picture, in roster order.
 
-    Those that still wait for one hold a placeholder, and are left out. A picture that stands for
-    several images has the captions of all, and, if it is a photo of the roster, the id that most of
-    its captions have there. Photos have the names of the annotations, where the roster knows their
-    folder, or else names relative to the folder that all of the set's lie in; those of shards have
-    theirs there, with the shard before it if two have the same; pictures that replaced others are
-    ``replaced/NAME``, and have their split.
+    Samples that still wait for a caption hold a placeholder, and are left out. A picture that
+    stands for several images has the captions of all, and, if it is a photo of the roster, the id
+    that most of its captions have there. Photos have the names of the annotations, where the roster
+    knows their folder, or else names relative to the folder that all of the set's lie in; those of
+    shards have theirs there, with the shard before it if two have the same; pictures that replaced
+    others are ``replaced/NAME``, and have their split.
 
     Args:
         view: view of the curated set.
@@ -322,7 +322,7 @@ def _line(head: dict[str, Any], picture: Picture) -> str:
 
 
 def told_fields(curated: Sequence[Picture]) -> tuple[str, ...]:
-    """Names of what some captions have beside text, id and origin; see `caption_fields`."""
+    """Fields that some captions have beside text, id and origin; see `caption_fields`."""
     fields = {
         "weights": lambda sample: sample.weight != 1,
         "masked_words": lambda sample: bool(sample.masks),
@@ -333,12 +333,12 @@ def told_fields(curated: Sequence[Picture]) -> tuple[str, ...]:
 
 
 def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]]:
-    """What is written of a picture's captions, by name: a value a caption.
+    """The fields written for a picture's captions, by name: a value a caption.
 
     Args:
         picture: the set's picture.
-        told: which of ``weights`` (1 unless weighted down), ``masked_words`` (such as ``"12-17"``;
-            empty for none) and ``buckets`` are written, too.
+        told: further fields to write: ``weights`` (1 unless weighted down), ``masked_words`` (such
+            as ``"12-17"``; empty for none) and ``buckets``.
     """
     samples = picture.samples
     fields: dict[str, list[Any]] = {
@@ -361,7 +361,7 @@ def place_photos(
 
     Args:
         curated: the pictures.
-        folder: where they go.
+        folder: folder to write to.
         copy: whether they are copied; otherwise they are symbolic links.
         is_needed: whether the set cannot be written without them.
 

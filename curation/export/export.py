@@ -92,7 +92,7 @@ def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None 
 
 
 def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
-    """What ``save_to_disk`` leaves; ``datasets.load_from_disk(FOLDER)`` reads it.
+    """The files that ``save_to_disk`` writes; ``datasets.load_from_disk(FOLDER)`` reads it.
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
@@ -326,7 +326,7 @@ def export(
         by_people: whether people had the last word, which the card says.
         splits: splits of photos by path, which are written; None: all are of one.
         style: style of formats that have several forms; None: the plain ones.
-        about_splits: what the card says of them beside their sizes.
+        about_splits: the card's text on the splits, beside their sizes.
         beside: splits that were not curated, which are written beside the run's training captions.
 
     Raises:

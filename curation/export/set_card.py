@@ -48,17 +48,17 @@ def card(
     loaded: Mapping[str, Any] | None = None,
     splits: str = "",
 ) -> str:
-    """What was changed, by which policy, when, and how it can be done again; Markdown.
+    """The edits, their policy and date, and the command that repeats them; Markdown.
 
     Args:
         view: the roster and all edits.
         header: the journal's header.
-        files: what each file of the set holds.
+        files: content of each file of the set.
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.
         decider: a policy while a captioner was trained, checks, or people after one of them.
-        loaded: which files ``datasets.load_dataset`` takes for the data, where it needs to be told.
-        splits: what is said of them; empty: the set has none.
+        loaded: data files for ``datasets.load_dataset``, if it needs their names.
+        splits: text on the splits; empty: the set has none.
     """
     roster, live = view.roster, captioned(view.samples())
     front: dict[str, Any] = {

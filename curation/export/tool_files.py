@@ -43,9 +43,9 @@ class Style:
     Attributes:
         form: ``"sharegpt"`` (LLaMA-Factory) or ``"llava"``, of messages; ``"kohya"``, of text
             files: folders that say how often an epoch has their photos. None: the plain form.
-        question: what messages ask of a photo, where the set asks nothing; None: `QUESTION`.
+        question: question of messages about a photo, if the set has none; None: `QUESTION`.
         repeats: repeats of training photos, in kohya's form.
-        questions: what the set asks, by sample id.
+        questions: questions of the set, by sample id.
         beside: the same of splits that were not curated, whose ids may be those of others.
     """
 
@@ -61,7 +61,7 @@ class Style:
         return "messages{_split}.jsonl" if self.form is None else "conversations{_split}.json"
 
     def check(self, format: str) -> None:
-        """Refuse what a format has not.
+        """Refuse options that a format lacks.
 
         Raises:
             ValueError: names the option.
@@ -79,7 +79,7 @@ class Style:
             )
 
     def asking(self, questions: Mapping[Split, Mapping[str, str]]) -> Style:
-        """The same with what a run's splits ask, of which train was curated."""
+        """The same with the questions of a run's splits, of which train was curated."""
         beside = {split: asked for split, asked in questions.items() if split != "train"}
         return replace(self, questions=questions.get("train", {}), beside=beside)
 
@@ -151,7 +151,7 @@ def _listed(values: Iterable[str]) -> Iterator[str]:
 
 
 def write_csv(curated: Sequence[Picture], path: Path) -> None:
-    """A row a caption: file, caption, ids, split, and what else is said of captions."""
+    """A row a caption: file, caption, ids, split, and further fields of captions."""
     told = told_fields(curated)
     names = [("captions", "caption"), ("sample_ids", "sample_id"), ("origins", "origin")]
     names += [(name, name if name == "masked_words" else name.removesuffix("s")) for name in told]
@@ -222,7 +222,7 @@ def _tokens(caption: str) -> list[str]:
 def write_text_files(
     curated: Sequence[Picture], folder: Path, *, style: Style, copy: bool
 ) -> dict[str, str]:
-    """Photos with a ``.txt`` of the same name beside them, a caption a line; what files hold.
+    """Photos with a ``.txt`` of the same name beside them, a caption a line; the content of files.
 
     Splits are folders; in kohya's form these have a folder ``N_photos``, without folders below.
 

@@ -1,4 +1,4 @@
-"""The journal ``curation.jsonl``: what was changed and why. It can be replayed and undone.
+"""The journal ``curation.jsonl``: the edits and their reasons. It can be replayed and undone.
 
 The first line names the roster, every further line holds one edit. Commands::
 
@@ -261,7 +261,7 @@ def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """What a repair dropped.
+    """The lines that a repair dropped.
 
     Attributes:
         cut: the last line, where it was cut off.

@@ -18,7 +18,7 @@ class FitScores(Protocol):
 
     @property
     def name(self) -> str:
-        """What is measured."""
+        """The measured quantity."""
         ...
 
     @property

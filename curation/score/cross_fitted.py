@@ -34,7 +34,7 @@ class CrossFitted(AbstractScore):
         return bool(getattr(self._measure, "opens_photos", False))
 
     def scores(self, context: Context) -> Tensor:
-        """In the measure's unit; NaN for samples that are not live."""
+        """Scores in the measure's unit; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
         scores[[sample.row for sample in live]] = -self._measure(context.view.roster, live).float()

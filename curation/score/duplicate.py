@@ -1,4 +1,4 @@
-"""Captions that say again what another caption of the same photo, or of a copy of it, says."""
+"""Scores captions that repeat another caption of the same photo, or of a copy of it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PHOTOS_AT_ONCE = 64
 class Duplicate(AbstractScore):
     """Overlap of a caption with an earlier one, from 0 (no word shared) to 1 (the same words).
 
-    The other caption is an earlier one in the roster, of the same photo or of a near-copy of it, so
-    that of two duplicates one remains. Captions are compared by the words that they share over all
+    The other caption comes earlier in the roster and belongs to the same photo or a near-copy, so
+    that one of two duplicates remains. Captions are compared by the words that they share over all
     their words (Jaccard, 1912).
 
     Args:
@@ -59,7 +59,7 @@ class Duplicate(AbstractScore):
         return self.max_bits is not None
 
     def scores(self, context: Context) -> Tensor:
-        """In [0, 1]; NaN for samples that are not live."""
+        """Scores in [0, 1]; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         for samples in self._groups(list(context.live.values())):
             earlier: dict[frozenset[str], None] = {}  # each once: copies of a photo repeat many

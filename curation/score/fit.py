@@ -36,7 +36,7 @@ class Fit(AbstractScore):
     Args:
         space: space of photos and texts, a built one or a name, see
             `curation.check.folder_check.check`.
-        cache_folder: where embeddings of captions are kept; None: nowhere.
+        cache_folder: caches embeddings of captions; None: no cache.
         seed: seed of the random pairs.
 
     Raises:
@@ -65,7 +65,7 @@ class Fit(AbstractScore):
         return True
 
     def scores(self, context: Context) -> Tensor:
-        """In [0, 1]; NaN for samples that are not live or cannot be judged.
+        """Scores in [0, 1]; NaN for samples that are not live or cannot be judged.
 
         Pairs that were judged among more keep their chance; a new one has all judged again.
         """

@@ -54,7 +54,7 @@ class Joint(AbstractScore):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Those of its parts."""
+        """The signals of its parts."""
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.signals))
 
     def scores(self, context: Context) -> Tensor:
@@ -94,8 +94,8 @@ def ranked(scores: Tensor) -> Tensor:
 class WithinImage(AbstractScore):
     """A score less the mean score of the image's other captions: ranks captions within an image.
 
-    What makes a whole image hard is taken out; the caption that stands out remains. An image with
-    one live caption has nothing to compare with, and no score.
+    The difficulty of the whole image is subtracted; the caption that stands out remains. An image
+    with one live caption has nothing to compare with, and no score.
 
     Args:
         score: score of single captions.
@@ -116,7 +116,7 @@ class WithinImage(AbstractScore):
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where the score or those of all others are unknown."""
+        """NaN where the score or all other scores are unknown."""
         values = self.score.scores(context).double()
         rows = torch.from_numpy(context.live_rows)
         rows = rows[~torch.isnan(values[rows])]

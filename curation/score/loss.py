@@ -20,8 +20,8 @@ class Loss(AbstractScore):
 
     Args:
         num_epochs: how many; 1 is the epoch that just ended, as in the paper.
-        loss: of a caption: ``"mean"`` over its tokens, or ``"sum"``, as the paper's Figure 2 shows
-            it, in which long captions stand out.
+        loss: loss of a caption: ``"mean"`` over its tokens, or ``"sum"``, as in the paper's Figure
+            2, which ranks long captions high.
 
     Raises:
         ValueError: ``num_epochs`` below 1, or another ``loss``.
@@ -41,7 +41,7 @@ class Loss(AbstractScore):
         return () if self.loss == "mean" else (SUMMED,)
 
     def scores(self, context: Context) -> Tensor:
-        """In nats (a token or a caption); NaN where the pair was seen in none of these epochs.
+        """Scores in nats (a token or a caption); NaN if the pair was in none of these epochs.
 
         Raises:
             ValueError: nobody measured the summed losses.

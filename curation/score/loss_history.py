@@ -1,4 +1,4 @@
-"""What a sample's losses over the epochs tell: learnt late, forgotten, or never learnt."""
+"""Scores from a sample's losses over the epochs: learnt late, forgotten, or never learnt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["area", "forgetting", "hard_to_learn"]
 class LossHistory(AbstractScore):
     """Suspicion from all epochs so far in which a sample had its present caption and picture.
 
-    Of one epoch alone all kinds but ``forgetting`` rank as the loss does.
+    With one epoch all kinds but ``forgetting`` rank as the loss does.
 
     - ``area``: mean over the epochs of the loss less the epoch's median. Pleiss et al. (2020) add
       up margins of a classifier over epochs; a caption has no margin, its loss takes that place,

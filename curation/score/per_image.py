@@ -44,7 +44,7 @@ class PerImage(AbstractScore):
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """NaN for images of which no caption's score is known, and for samples not live."""
+        """NaN for images without a known caption score, and for samples not live."""
         values = self.score.scores(context).double()
         images: dict[str, int] = {}
         image = torch.tensor(

@@ -1,4 +1,4 @@
-"""What the rewards of training say of a sample, see `captioning.training.objectives`."""
+"""Scores a sample by the rewards of training, see `captioning.training.objectives`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Reward(AbstractScore):
         return both[self.of]
 
     def scores(self, context: Context) -> Tensor:
-        """In the reward's unit; NaN where the pair was seen in none of these epochs.
+        """Scores in the reward's unit; NaN where the pair was seen in none of these epochs.
 
         Raises:
             ValueError: nobody measured the rewards.

@@ -47,7 +47,7 @@ class SentenceLoss(AbstractSentenceScore):
         return (SENTENCE_LOSS,)
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """In nats a token; sentences that were not seen have no record.
+        """Scores in nats a token; sentences that were not seen have no record.
 
         Raises:
             ValueError: nobody measured the losses of sentences.
@@ -118,11 +118,11 @@ class SentenceWords(AbstractSentenceScore):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Those of the score of words."""
+        """The signals of the word score."""
         return self._words.signals
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """In [0, 1]; sentences without a word that is judged have no record."""
+        """Scores in [0, 1]; sentences without a word that is judged have no record."""
         doubts = []
         for row, words in by_row(self._words.doubts(context)).items():
             caption = context.live[row].caption
@@ -169,7 +169,7 @@ class SentenceJoint(AbstractSentenceScore):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Those of its parts."""
+        """The signals of its parts."""
         return tuple(dict.fromkeys(name for part in self._parts.values() for name in part.signals))
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:

@@ -20,7 +20,7 @@ class AbstractLikeness(ABC):
     """How alike the captions of one image are.
 
     Attributes:
-        name: for reasons and reports.
+        name: name in reasons and reports.
     """
 
     name: str
@@ -82,7 +82,7 @@ def _bag_cosines(bags: Sequence[Counter[str]], rarity: dict[str, float]) -> Tens
 
 
 class Siblings(AbstractScore):
-    """One minus the mean cosine of a caption to those of the image's other captions most like it.
+    """One minus the mean cosine of a caption to the image's most similar other captions.
 
     Args:
         likeness: likeness of captions.
@@ -101,7 +101,7 @@ class Siblings(AbstractScore):
         self.name = f"distance to the image's other captions ({likeness.name})"
 
     def scores(self, context: Context) -> Tensor:
-        """In [0, 2]; NaN for samples that are not live or the only ones of their image."""
+        """Scores in [0, 2]; NaN for samples that are not live or the only ones of their image."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         rows_of: dict[str, list[int]] = defaultdict(list)
         for row, sample in context.live.items():

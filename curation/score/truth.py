@@ -1,4 +1,4 @@
-"""The truth of planted faults: what an oracle would say, to measure policies against."""
+"""The truth of planted faults: an oracle, as the upper bound for policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Truth(AbstractWordScore):
     name = "truth of the planted faults"
 
     def scores(self, context: Context) -> Tensor:
-        """In {0, 1}; NaN for samples that are not live.
+        """Scores in {0, 1}; NaN for samples that are not live.
 
         Raises:
             ValueError: no fault was planted.

@@ -54,8 +54,8 @@ _LEAST_DOUBT = 1e-6  # probabilities nearer to 0 and 1 have no usable logit
 class Calibration:
     """A curve from log-odds to the probability that a word is wrong, without any known to be wrong.
 
-    Words written in the captions are a mixture: a share ``e`` is wrong. What the log-odds of wrong
-    words look like is known: for every place they are those of the row's other words. With the
+    Words written in the captions are a mixture: a share ``e`` is wrong. The distribution of wrong
+    words' log-odds is known: for every place they are those of the row's other words. With the
     densities ``f`` of the written words and ``g`` of the others,
 
         P(wrong | log-odds s) = e g(s) / f(s),    e = min over c of P_f(s > c) / P_g(s > c),
@@ -168,8 +168,8 @@ class Words(AbstractWordScore):
     """The probability of the word that is most surely wrong, or the largest log-odds.
 
     The networks are trained once, on the roster as the annotations have it, and judge the captions
-    as they stand now; each photo is judged by a network that saw other photos only. The row of a
-    word and its rivals are those of `captioning.text.word_rows`.
+    as they stand now; each photo is judged by a network that saw other photos only.
+    `captioning.text.word_rows` defines the row of a word and its rivals.
 
     Args:
         siblings: whether the words of the photo's other captions are read.
@@ -181,13 +181,13 @@ class Words(AbstractWordScore):
             vocabulary `captioning.text.open_words.OPEN_TOPICS`.
         value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
             highest ``"log_odds"`` in nats, by which easy topics and hard ones do not compare.
-        rivals: what a word can be wrong for: ``"row"``, any other word of its row, or
-            ``"exclusive"``, one that excludes it, see `captioning.text.word_rivals`.
+        rivals: possible corrections of a word: ``"row"``, any other word of its row, or
+            ``"exclusive"``, a word that excludes it, see `captioning.text.word_rivals`.
         num_folds: number of folds.
         num_seeds: so many deals of folds and networks judge each word, and their probabilities are
             averaged; the time grows with it.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
-        training: of each network.
+        training: training of each network.
         cache_folder: keeps what the networks say of these very captions, so that a run with another
             threshold trains none; None: it is not kept.
         seed: seed of folds and training.
@@ -252,7 +252,7 @@ class Words(AbstractWordScore):
 
     @property
     def counted_value(self) -> str:
-        """As chosen by ``value``."""
+        """The quantity that ``value`` selects."""
         return self.value
 
     def scores(self, context: Context) -> Tensor:
@@ -591,7 +591,7 @@ def _logits(probabilities: np.ndarray | np.float64) -> np.ndarray:
 
 
 def log_likelihood_ratios(gains: np.ndarray, sound: np.ndarray) -> np.ndarray:
-    """``(Q,)`` of being wrong against being right, by what networks gain by the other word.
+    """``(Q,)`` odds of wrong against right, from the networks' gain by the other word.
 
     Args:
         gains: ``(Q, P)`` of the words in doubt.

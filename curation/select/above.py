@@ -13,8 +13,8 @@ class Above(AbstractByScore):
     """Selects scores greater than a threshold, however many they are.
 
     Args:
-        threshold: in the score's own unit.
-        score: what is looked at; default the epoch's loss.
+        threshold: threshold in the score's own unit.
+        score: score to compare; default the epoch's loss.
 
     Raises:
         ValueError: ``threshold`` is not a finite number.

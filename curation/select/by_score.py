@@ -18,7 +18,7 @@ class AbstractByScore(AbstractSelector):
     """A selector that ranks by a score of its own.
 
     Args:
-        score: what is looked at; default the epoch's mean loss a token.
+        score: score to rank by; default the epoch's mean loss a token.
     """
 
     def __init__(self, score: AbstractScore | None = None) -> None:

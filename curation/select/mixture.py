@@ -50,17 +50,18 @@ class TwoNormals:
 
 
 class Mixture(AbstractByScore):
-    """Fits two normal distributions to the scores and selects what belongs to the upper one.
+    """Fits two normal distributions to the scores and selects the samples of the upper one.
 
-    Made for scores of which sound and faulty samples form two heaps, as losses of a classifier do
-    (Arazo et al., 2019; Li et al., 2020, DivideMix); how many are faulty need not be known. Where
-    two normals describe the scores no better than one by the Bayesian information criterion,
-    nothing is selected.
+    Suited to scores that separate sound and faulty samples into two modes, as a classifier's losses
+    do (Arazo et al., 2019; Li et al., 2020, DivideMix); how many are faulty need not be known.
+    Nothing is selected if the Bayesian information criterion prefers one normal distribution to
+    two.
 
     Args:
-        min_probability: of the upper one, from which a sample is selected, in [0, 1].
+        min_probability: minimum probability of the upper component that selects a sample, in [0,
+            1].
         max_ratio: at most this share of the live samples is selected, the worst first.
-        score: what is looked at; default the epoch's loss.
+        score: score to model; default the epoch's loss.
 
     Raises:
         ValueError: a number outside [0, 1].

@@ -14,8 +14,8 @@ from curation.select.ranking import ordered_rows
 class Share(AbstractSelector):
     """Selects from each image the same share of its live captions, at random. Knows no losses.
 
-    Where the share is no whole number of captions, chance decides on the last one, so that it is
-    right on average: half of five captions are two or three.
+    If the share is not a whole number of captions, a random draw decides on the last one, so that
+    the share holds on average: half of five captions are two or three.
 
     Args:
         ratio: share in [0, 1].

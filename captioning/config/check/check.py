@@ -68,7 +68,7 @@ class Signature:
     """The parameters of a class or function.
 
     Attributes:
-        annotations: by name; ``Any`` where there is none, or one that cannot be resolved.
+        annotations: annotations by name; ``Any`` if there is none, or if it cannot be resolved.
         required: those without default.
         takes_further_keywords: whether further keywords are taken.
     """
@@ -373,7 +373,7 @@ def _check_keys(
 
 @functools.cache
 def signature_of(target: Callable[..., Any]) -> Signature:
-    """The parameters of a target; a class that passes keywords on takes those of its base too."""
+    """The parameters of a target; includes a base's keywords where a class passes them on."""
     annotations: dict[str, Any] = {}
     required: set[str] = set()
     takes_further_keywords = False

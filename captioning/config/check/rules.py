@@ -59,7 +59,7 @@ def _is_a(value: Any, base: Any) -> bool:
 
 
 def fits(value: Any) -> bool:
-    """Whether a number is none of the whole ones that torch and NumPy cannot hold."""
+    """Whether torch and NumPy can hold a number; only large whole numbers fail."""
     return type(value) is not int or abs(value) <= LARGEST
 
 

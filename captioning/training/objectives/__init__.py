@@ -1,1 +1,1 @@
-"""What training minimises: the likelihood, or rewards of captions that the model draws."""
+"""Objectives of training: the likelihood, or rewards of captions that the model draws."""

@@ -42,7 +42,7 @@ class Grpo(AbstractRewardObjective):
         temperature: temperature of the draws; 1: the model's own distribution, whose probabilities
             r is of.
         num_updates: number of updates of the model by the same draws; by the first r is 1.
-        clip_low, clip_high: how far r may fall and rise; above 0.
+        clip_low, clip_high: limits on the fall and rise of r; above 0.
         beta: weight of the KL; 0: none.
         scale_rewards: advantages over the standard deviation of the photo's rewards
             (``"group"``), of the batch's (``"batch"``), or as they are (``"none"``).

@@ -1,4 +1,4 @@
-"""Rewards of single captions: what a captioner is trained towards."""
+"""Rewards of single captions: the goals of a captioner's training."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AbstractReward(ABC):
     def start(self, samples: Sequence[Sample]) -> None:  # noqa: B027  # most need nothing
         """Look at the training captions before curation; called once, before `open`.
 
-        What depends on them stays the same in a run that is resumed.
+        Values that depend on them stay the same in a resumed run.
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class AbstractReferenceReward(AbstractReward):
 class CiderReward(AbstractReferenceReward):
     """CIDEr-D in [0, 10], with the document frequencies of the training captions.
 
-    The frequencies are those of all training captions before curation.
+    The frequencies count all training captions before curation.
     """
 
     def __init__(self, *, end_token: bool = True) -> None:
@@ -245,7 +245,7 @@ class PairReward(AbstractReward):
 
 @final
 class FunctionReward(AbstractReward):
-    """What a function says of captions.
+    """Scores captions by a function.
 
     Args:
         function: takes N captions and N samples (`captioning.types.Sample`), one of the photo that
@@ -308,7 +308,7 @@ class WeightedReward(AbstractReward):
         self._rewards, self._weights = dict(rewards), dict(weights)
 
     def parts(self) -> Sequence[AbstractReward]:
-        """Those that are added up."""
+        """The rewards that are summed."""
         return [part for reward in self._rewards.values() for part in reward.parts()]
 
     def start(self, samples: Sequence[Sample]) -> None:
@@ -367,7 +367,7 @@ def try_reward(reward: AbstractReward, samples: Sequence[Sample]) -> None:
 
     Args:
         reward: opened.
-        samples: that are trained on.
+        samples: training samples.
 
     Raises:
         ValueError: a number is missing or not finite, or all are the same.

@@ -1,8 +1,8 @@
 """Training on rewards of captions that the model draws; self-critical sequence training.
 
-Rennie et al. (CVPR 2017) compare each drawn caption's reward with that of the greedy caption; Luo
-("A better variant of self-critical sequence training", 2020) with the mean of the other captions
-drawn for the photo, which costs no further search and varies less.
+Rennie et al. (CVPR 2017) compare each drawn caption's reward with the greedy caption's; Luo ("A
+better variant of self-critical sequence training", 2020) with the mean of the other captions drawn
+for the photo, which costs no further search and varies less.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Drawn:
 
 @dataclass(slots=True, kw_only=True)
 class Draws:
-    """What the updates of a batch share.
+    """The data that the updates of a batch share.
 
     Attributes:
         step: epoch and batch.
@@ -61,7 +61,7 @@ class Draws:
         likelihood: losses of the true captions.
         logged: named scalars.
         recorded: see `CaptionLosses.recorded`.
-        kept: what an objective keeps for the next update, by name.
+        kept: values by name that an objective keeps for the next update.
     """
 
     step: tuple[int, int]
@@ -77,9 +77,9 @@ class AbstractRewardObjective(ABC):
     """Draws captions, has them judged, and makes those more probable that are better than others.
 
     Captions are drawn, and their log-likelihoods taken, without dropout, so that both are of the
-    same distribution; photos are encoded once for both. Losses per caption (for curation) are those
-    of the true captions, as under `objective=likelihood`. Masked words of true captions change the
-    likelihood loss that is added, and neither rewards nor draws.
+    same distribution; photos are encoded once for both. Losses per caption (for curation) are
+    computed on the true captions, as under `objective=likelihood`. Masked words of true captions
+    change the likelihood loss that is added, and neither rewards nor draws.
 
     Args:
         reward: reward of a caption.
@@ -383,7 +383,7 @@ def above_others(rewards: Tensor) -> Tensor:
 
 
 def first_captions(batch: Batch) -> list[int]:
-    """Of each of the I photos the position of its first caption."""
+    """For each of the I photos, the position of its first caption."""
     first: dict[int, int] = {}
     for position, image in enumerate(batch.host.image_index.tolist()):
         first.setdefault(image, position)
