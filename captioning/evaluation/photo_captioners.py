@@ -106,9 +106,7 @@ class RunCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`. Photos with beginnings are captioned one by
-        one.
-        """
+        """Captions of each photo; those with beginnings one by one, see `CaptionWriter`."""
         roster = _roster(photos, keys)
         model, datamodule = self._at_hand(roster)
         model.to(self._device)
@@ -204,9 +202,7 @@ class ImageTextCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`. Photos with beginnings are captioned one by
-        one.
-        """
+        """Captions of each photo; those with beginnings one by one, see `CaptionWriter`."""
         _, opened = next(read_ahead(photos, len(photos), load_rgb))
         if self._captioner is None:
             with torch.random.fork_rng():
