@@ -43,7 +43,7 @@ class BeamRules:
     """How the hypotheses of one beam are ranked; see `SearchSettings` for the numbers.
 
     Attributes:
-        rules: which tokens may follow.
+        rules: rules on the tokens that may follow.
         beam_size: K of this beam.
         per_node_beam: most continuations of one hypothesis after the first step, or None.
         normalisation: how scores of different lengths are compared.
@@ -92,13 +92,12 @@ class BeamRules:
 class BeamSearch(AbstractSearch):
     """Find the most probable captions of several images at once.
 
-    At each step all continuations of an image's hypotheses are ranked by summed log-probability;
-    equal ones by the place of their parent, then by their own log-probability, then by token id.
-    Those among the best K that end go to the image's pool; the best K that do not end continue. An
-    image leaves the batch when no unfinished hypothesis can enter its pool any more. This is
-    certain, because log-probabilities only lower a sum, so the result is that of a search that
-    always makes all steps. Hypotheses cut off at ``max_length`` are used only where the pool has
-    free slots.
+    Each step ranks all continuations of an image's hypotheses by summed log-probability; equal ones
+    by the place of their parent, then by their own log-probability, then by token id. Those among
+    the best K that end go to the image's pool; the best K that do not end continue. An image leaves
+    the batch when no unfinished hypothesis can enter its pool any more. Log-probabilities only
+    lower a sum, so the result equals the result of a search that makes all steps. Hypotheses cut
+    off at ``max_length`` are used only where the pool has free slots.
 
     Scores are the sum of log-probabilities, divided according to ``normalisation``. A penalty of 0
     is the plain sum (nocaps UpDown). With ``"power"``, 1 is the mean a token (ViECap); .6 to .7 are

@@ -20,7 +20,7 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 @final
 @dataclass(frozen=True, kw_only=True)
 class TransformersBeamSearch(AbstractSearch):
-    """What ``generate`` of transformers 4 finds with the same settings.
+    """Finds the same captions as ``generate`` of transformers 4 with the same settings.
 
     It differs from `BeamSearch` in these points:
 

@@ -73,13 +73,13 @@ class _Constrained:
 class ConstrainedBeamSearch(AbstractSearch):
     """Find the most probable captions that meet the constraints of their image.
 
-    Every state of an image's machine has a beam of K hypotheses. At each step all continuations
-    that lead into a state are ranked by summed log-probability; equal ones by the place of their
-    parent (lower states first), then by their own log-probability, then by token id. The end token
-    leads to the default state, like other tokens of no phrase: the same constraints are met and no
-    phrase is begun. Those among a state's best K that end go to the image's pool, the best K that
-    do not end continue; in the pool equal ones are ranked by step, then by the place of their
-    parent. With machines without constraints this is `captioning.decoding.beam.BeamSearch`.
+    Every state of an image's machine has a beam of K hypotheses. Each step ranks all continuations
+    that lead into a state by summed log-probability; equal ones by the place of their parent (lower
+    states first), then by their own log-probability, then by token id. The end token leads to the
+    default state, like other tokens of no phrase: the same constraints are met and no phrase is
+    begun. Those among a state's best K that end go to the image's pool, the best K that do not end
+    continue; in the pool equal ones are ranked by step, then by the place of their parent. With
+    machines without constraints this is `captioning.decoding.beam.BeamSearch`.
 
     Only existing hypotheses are extended: a state costs nothing until it is reached. Once the pool
     is full of finished hypotheses that meet the constraints, a hypothesis that cannot enter it any
@@ -87,8 +87,8 @@ class ConstrainedBeamSearch(AbstractSearch):
     batch. Neither changes the result. All images of a step need the same number of rows, so images
     with fewer hypotheses are filled up with dead ones.
 
-    ``beam_size`` is that of each state; ``per_node_beam`` counts continuations into one state. A
-    phrase with a forbidden token cannot be produced, and no phrase is exempt from
+    ``beam_size`` counts hypotheses of each state; ``per_node_beam`` counts continuations into one
+    state. A phrase with a forbidden token cannot be produced, and no phrase is exempt from
     ``no_repeat_ngram_size``.
 
     Attributes:
@@ -291,7 +291,7 @@ def check_machines(request: SearchRequest) -> Sequence[Machine]:
     """The machines of a request.
 
     Raises:
-        ValueError: there are none, or one needs a token that is no word.
+        ValueError: there are no machines, or one needs a token that is not a word.
     """
     if request.machines is None:
         raise ValueError(

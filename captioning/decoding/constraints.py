@@ -49,9 +49,9 @@ def constrain(
             constraint is then met by complete words only.
         begin_id: said before each caption (``tokenizer.begin_id``): comes before a spelling that
             can stand only at a caption's beginning.
-        missing: what happens to a constraint of which the vocabulary has no alternative:
-            ``"drop"`` leaves it out, which also lowers what can be required, and names it in the
-            result; ``"error"`` refuses it. A missing alternative beside others is left out.
+        missing: action on a constraint without an alternative in the vocabulary: ``"drop"`` leaves
+            it out, which also lowers the number that can be required, and names it in the result;
+            ``"error"`` refuses it. A missing alternative beside others is left out.
 
     Raises:
         ValueError: a missing constraint with ``"error"``; or bad settings (see `build_machine`).

@@ -47,8 +47,8 @@ def detection_constraints(
         parents: label to the label above it in the hierarchy.
         max_overlap: intersection over union above which two regions are one object.
         max_constraints: most constraints.
-        counted: what there are at most ``max_constraints`` of: ``"labels"``, or ``"regions"``, as
-            in nocaps' code: three surest regions of one label are one constraint.
+        counted: the unit of ``max_constraints``: ``"labels"``, or ``"regions"``, as in nocaps'
+            code: three surest regions of one label are one constraint.
         forms: plural and synonyms of a word (after renaming), by mapping or by function; the word
             itself need not be among them.
 

@@ -23,18 +23,18 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 class DiverseBeamSearch(AbstractSearch):
     """Find probable captions that differ (Vijayakumar et al., 2018, algorithm 1; Hamming).
 
-    At each step the groups take their turns; each is a beam search of K / groups hypotheses. In its
-    ranking a token loses ``diversity`` nats for every hypothesis of an earlier group that was
-    extended by it in the same step. As in the algorithm, this penalty counts in the ranking of this
-    step alone: the sums that are carried on, compared between steps and returned are the model's
-    own (transformers and fairseq carry the penalties along). Ends are never penalised: that would
-    make captions longer, not different.
+    At each step the groups act in turn; each is a beam search of K / groups hypotheses. In its
+    ranking a token loses ``diversity`` nats for every hypothesis of an earlier group that took the
+    token in the same step. As in the algorithm, this penalty counts in the ranking of this step
+    alone: the sums that are carried on, compared between steps and returned are the model's own
+    (transformers and fairseq carry the penalties along). Ends are never penalised: that would make
+    captions longer, not different.
 
     An image leaves the batch when no group of it can improve any more. A caption of several groups
     counts once, so fewer than M hypotheses may remain. One group is `BeamSearch`.
 
-    ``beam_size`` counts the hypotheses of all groups together. Of the ``num_captions`` returned,
-    each group offers its best K / groups or M, whichever is less.
+    ``beam_size`` counts the hypotheses of all groups together. Each group offers its best K /
+    groups or M hypotheses, whichever is less, for the ``num_captions`` returned.
 
     Attributes:
         num_groups: number of groups, at least 1; divides ``beam_size``.

@@ -31,7 +31,7 @@ class Generates(Protocol):
         Args:
             state: the memory before the first token.
             end_ids: tokens that end a caption.
-            **settings: of ``generate`` of transformers.
+            **settings: arguments of transformers' ``generate``.
         """
         ...
 

@@ -55,7 +55,7 @@ class ImageConstraints:
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
-        """Distinct constraints of which the vocabulary has no alternative; they are left out."""
+        """Distinct constraints without an alternative in the vocabulary; they are left out."""
         dropped = (words for i in self.words for words in self.of_image(i, tokenizer).dropped)
         return sorted(set(dropped))
 

@@ -29,13 +29,13 @@ class LatentSearch(AbstractSearch):
     """Draw latents several times an image, and find the most probable caption of each draw.
 
     The draws of an image depend on ``seed`` and its key alone, and the first draws do not depend on
-    the number of draws. ``num_captions`` is the number of draws; ``temperature`` is that of the
-    latents: 1 as the model was trained, 0 for their means. The other settings are those of the beam
+    the number of draws. ``num_captions`` is the number of draws; ``temperature`` scales the
+    latents: 1 as the model was trained, 0 for their means. The other settings apply to the beam
     search of each draw.
 
-    Captions are returned in the order in which their latents were drawn, those of a draw the best
-    first; captions of some draws may be equal. Scores are those of beam search: the log-probability
-    given the latents, ``-inf`` where a draw has no caption.
+    Captions are returned in the order in which their latents were drawn; within a draw the best
+    comes first; captions of some draws may be equal. Scores are computed as in beam search: the
+    log-probability given the latents, ``-inf`` where a draw has no caption.
 
     Attributes:
         at_once: draws of an image that are searched together, at least 1; fewer take less memory.
@@ -64,7 +64,7 @@ class LatentSearch(AbstractSearch):
 
     @property
     def captions_per_image(self) -> int:
-        """Those of all draws."""
+        """The results of all draws."""
         return self.settings.num_captions * self.captions_per_draw
 
     def check_model(self, model: type[AbstractStepper]) -> None:

@@ -39,17 +39,17 @@ class Machine:
     """A deterministic machine; states are numbers, 0 is the start.
 
     Attributes:
-        moves: for each state the next one by token, by rising token, where it is not the default.
-        defaults: for each state the next one after any other token.
-        continued: for each state the next one after any other token that continues a word.
+        moves: for each state its non-default next states by token, in ascending order of tokens.
+        defaults: each state's next state after any other token.
+        continued: each state's next state after any other token that continues a word.
         continues: tokens that continue the word before them; none with a word tokenizer.
-        met: for each state the number of constraints met or pending; without pending ones it never
-            falls along a path.
+        met: each state's number of constraints met or pending; without pending ones it never falls
+            along a path.
         num_constraints: n.
         required: how many must be met, in [0, n].
         phrases: the alternatives of each constraint.
-        further: for each state further moves, of tokens that lead to several states; none where
-            the machine is deterministic.
+        further: each state's further moves for tokens that lead to several states; empty if the
+            machine is deterministic.
     """
 
     moves: tuple[Mapping[int, int], ...]

@@ -85,7 +85,7 @@ class Results:
         return self.scores[images, -1].masked_fill(short, DEAD)
 
     def plain(self) -> SearchResult:
-        """As of a search without constraints."""
+        """The result of a search without constraints."""
         free = self.scores.isneginf()
         lengths = self.lengths.masked_fill(free, 0)
         longest = int(lengths.max()) if lengths.numel() else 0
@@ -228,7 +228,7 @@ class _Beams:
         return self.scores.masked_fill(self.lengths > 0, DEAD)
 
     def of(self, active: Tensor) -> _Beams:
-        """Those of the images ``active (A',) int64``."""
+        """The part for the images ``active (A',) int64``."""
         fields = ("images", "tokens", "scores", "states", "lengths")
         return _Beams(**{name: getattr(self, name)[active] for name in fields})
 
@@ -247,8 +247,9 @@ class HeldBeamSearch(AbstractSearch):
         ended: ``"hold"``: an ended caption keeps its place as long as fewer than K are better
             (AllenNLP 0.8.4, updown-baseline); ``"leave"``: it takes a place in the step in which
             it ends, and none later (ruotianluo/ImageCaptioning.pytorch).
-        failed_phrases: with constraints: ``"restart"`` as updown-baseline (see
-            `captioning.decoding.published_beam`), or ``"continue"`` as `ConstrainedBeamSearch`.
+        failed_phrases: rule for failed phrases of constraints: ``"restart"`` as updown-baseline
+            (see `captioning.decoding.published_beam`), or ``"continue"`` as
+            `ConstrainedBeamSearch`.
         unknown: whether the unknown word may be said, even if it is the padding.
     """
 

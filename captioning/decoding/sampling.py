@@ -110,10 +110,10 @@ class Sampling(AbstractSearch):
     batches share their random numbers.
 
     An image leaves the batch when all of its samples have ended; samples cut off at ``max_length``
-    are kept as they are. A sample whose next tokens all have probability 0 is no hypothesis.
-    Samples are independent, so some may be equal. They are returned in the order in which they
-    were drawn; their scores are summed log-probabilities of the model's own distribution: at
-    temperature 1, nothing left out.
+    are kept as they are. A sample whose next tokens all have probability 0 is not a hypothesis.
+    Samples are independent, so some may be equal. They are returned in the order in which they were
+    drawn; their scores are summed log-probabilities of the model's own distribution: at temperature
+    1, nothing left out.
 
     Attributes:
         top_k: draw from the k most probable tokens alone, at least 1; None: from all.

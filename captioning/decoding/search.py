@@ -1,4 +1,4 @@
-"""What a search is: its settings, and a call that finds captions of several images at once."""
+"""The interface of a search: its settings, and a call that finds captions of several images."""
 
 from __future__ import annotations
 

@@ -28,10 +28,9 @@ class Normalisation:
     """How summed log-probabilities of hypotheses of different lengths are compared.
 
     Attributes:
-        kind: what divides the sum of a hypothesis of ``length`` tokens: ``"none"``: nothing;
-            ``"power"``: ``length ** length_penalty``; ``"gnmt"``:
-            ``((5 + length) / 6) ** length_penalty`` (Wu et al., 2016, equation 14, without its
-            coverage penalty).
+        kind: divisor of the sum of a hypothesis of ``length`` tokens: ``"none"``: no divisor;
+            ``"power"``: ``length ** length_penalty``; ``"gnmt"``: ``((5 + length) / 6) **
+            length_penalty`` (Wu et al., 2016, equation 14, without its coverage penalty).
         length_penalty: exponent, at least 0, so that no divisor falls with the length.
     """
 
@@ -56,7 +55,7 @@ class Normalisation:
 
 
 def check_integer(name: str, value: object, *, minimum: int) -> None:
-    """Refuse a setting that is no whole number of at least ``minimum``.
+    """Refuse a setting that is not a whole number of at least ``minimum``.
 
     Raises:
         ValueError: it is not.
@@ -82,10 +81,9 @@ class SearchSettings:
         no_repeat_ngram_size: n, at least 0; no n tokens in a row occur twice in a caption; 0: no
             rule.
         repetition_penalty: repetition penalty of tokens that the prompt or the caption already
-            holds, above 0; 1 is none. What the model predicts of them is divided by it where
-            positive and multiplied where negative (Keskar et al., 2019, as in transformers). Beam
-            searches do so with log-probabilities, greedy search and random draws with the model's
-            logits.
+            holds, above 0; 1 is none. The model's logits of them are divided by it where positive
+            and multiplied where negative (Keskar et al., 2019, as in transformers). Beam searches
+            do so with log-probabilities, greedy search and random draws with the model's logits.
         count_prompt: whether the two lengths count the begin token and the model's prompt, too, as
             those of transformers.
         special_tokens: whether padding, begin token and unknown word may be produced, as in
@@ -178,7 +176,7 @@ class SearchRequest:
         image_ids: I keys, whole numbers of at least 0 or texts; the random draws of an image
             depend on the seed and its key alone. None: the positions 0 to I - 1.
         machines: I machines, the words that each image's captions must hold; None: no constraints.
-        device: where the model's memory lives.
+        device: device of the model's memory.
         unk_id: the unknown word, for searches that may say it.
         further_ends: tokens that end a caption as ``eos_id`` does.
 

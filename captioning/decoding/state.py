@@ -47,7 +47,7 @@ class Pool:
         num_best: M, slots an image.
         max_length: T, room for tokens.
         pad_id: fills the places after a hypothesis.
-        device: where the tensors live.
+        device: device of the tensors.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Pool:
         return self.scores[images, -1]
 
     def result(self) -> SearchResult:
-        """The pool, cut to the longest hypothesis; free slots hold nothing but padding."""
+        """The pool, cut to the longest hypothesis; free slots hold padding only."""
         return self.best(self.scores.shape[1])
 
     def best(self, count: int) -> SearchResult:

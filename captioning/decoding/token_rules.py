@@ -98,7 +98,7 @@ class Rules:
         state: StateT,
         history: Tensor,
     ) -> tuple[Tensor, StateT]:
-        """What follows each hypothesis where each is extended by itself: greedily or at random.
+        """The next tokens of hypotheses that are extended independently: greedily or at random.
 
         Returns:
             ``(G, V) float32`` log-probabilities after all rules but `forbidden`, and the memory.
@@ -117,14 +117,14 @@ class Rules:
         return self.closed(log_probs, history.shape[1] + 1)
 
     def closed(self, log_probs: Tensor, length: int) -> Tensor:
-        """``(G, V)`` with nothing but ends for a last token that must be one."""
+        """``(G, V)`` with only the end allowed if the last token must be one."""
         if not self.must_end or length < self.max_length:
             return log_probs
         closed = torch.full_like(log_probs, DEAD)
         return closed.index_copy(1, self.closing, log_probs[:, self.closing])
 
     def penalised(self, scores: Tensor, history: Tensor) -> Tensor:
-        """Scores ``(G, V)`` after the penalty of what prompts and ``history (G, t)`` hold."""
+        """Scores ``(G, V)`` after the penalty on tokens of prompts and ``history (G, t)``."""
         penalty = self.repetition_penalty
         if penalty == 1:
             return scores

@@ -26,7 +26,7 @@ TOLERANCE = 0.1  # nats
 
 
 def check_result(result: Any, *, num_images: int, by: object) -> None:
-    """Refuse what is no result of a search. Shapes alone are looked at.
+    """Refuse an invalid result of a search. Shapes alone are looked at.
 
     Args:
         result: the search's result.
@@ -56,7 +56,7 @@ def check_result(result: Any, *, num_images: int, by: object) -> None:
 
 @torch.no_grad()
 def check_stepper(stepper: AbstractStepper, state: Any, request: SearchRequest) -> None:
-    """Have a model predict the first words of images, and look at what it gives.
+    """Have a model predict the first words of images, and check its output.
 
     Waits for the device. A model whose memory is drawn from latents is left alone.
 
@@ -167,7 +167,7 @@ def find_captions(
         image_ids: I ids.
         machines: I machines, the words that each image's captions must hold.
         beginning: tokens that all captions continue; see `beginning_tokens`.
-        device: where the state lives.
+        device: device of the state.
 
     Returns:
         One or more predictions an image; an empty caption of score ``-inf`` where the search has no
@@ -284,7 +284,7 @@ def request_of(
     machines: Sequence[Machine] | None = None,
     device: torch.device | str = "cpu",
 ) -> SearchRequest:
-    """What a search is asked for; see `find_captions`."""
+    """The request to a search; see `find_captions`."""
     return SearchRequest(
         num_images=len(image_ids),
         bos_id=tokenizer.bos_id,

@@ -1,8 +1,8 @@
 """Best-k diversity: the diversity of the most diverse k captions of an image.
 
 Chen et al. (2020, ASG2Caption) and Basioti et al. (2024, Table 8) let a controllable captioner
-write ten captions of an image by random controls. Of all sets of five they take the one with the
-highest Div-n, separately for each n; the score is the mean over images.
+write ten captions of an image by random controls. They take the set of five with the highest Div-n,
+separately for each n; the score is the mean over images.
 """
 
 from __future__ import annotations

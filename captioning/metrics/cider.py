@@ -1,10 +1,10 @@
 """CIDEr-D and CIDEr (Vedantam et al., 2015) whose document frequencies can be kept and used again.
 
-`CiderStatistics` holds the document frequencies of one collection of references: they can be those
-of the images scored, as pycocoevalcap has it, or those of a corpus, saved before, so that one image
-or a few can be scored. `CiderReferences` holds references as tf-idf vectors, ready to score any
-number of captions. With the frequencies of the references themselves CIDEr-D is pycocoevalcap's
-``Cider`` to the ninth digit and beyond.
+`CiderStatistics` holds the document frequencies of one collection of references: they come from the
+scored images, as in pycocoevalcap, or from a saved corpus, so that one image or a few can be
+scored. `CiderReferences` holds references as tf-idf vectors, ready to score any number of captions.
+With the frequencies of the references themselves CIDEr-D is pycocoevalcap's ``Cider`` to the ninth
+digit and beyond.
 
 Captions are given tokenized, tokens separated by spaces. n-grams are integers throughout: an n-gram
 is a pair of the number of its first n - 1 words and the number of its last, found by binary search.
@@ -44,8 +44,8 @@ class NgramTable:
 
     Attributes:
         words: W words in sorted order; the 1-grams.
-        keys: for 2, 3 and 4 words, ascending int64: number of the n-gram's first n - 1 words among
-            the n-grams of that length, times W, plus the number of its last word.
+        keys: keys for 2, 3 and 4 words, ascending int64: number of the n-gram's first n - 1 words
+            among the n-grams of that length, times W, plus the number of its last word.
     """
 
     words: tuple[str, ...]
@@ -150,7 +150,7 @@ class CiderStatistics:
         table: the n-grams of at least two images.
         frequency: ``(G,)`` number of images of each.
         num_images: images of the collection; its logarithm is the weight of a rare n-gram.
-        source: what was counted, in words, such as ``"flickr8k train, tokenize_python"``.
+        source: description of the counted texts, such as ``"flickr8k train, tokenize_python"``.
     """
 
     table: NgramTable
@@ -207,7 +207,7 @@ class CiderStatistics:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             FileNotFoundError: it does not exist.

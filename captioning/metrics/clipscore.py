@@ -1,8 +1,8 @@
 """CLIPScore and RefCLIPScore (Hessel et al., 2021, section 3) in any space of images and texts.
 
 Scores are named after the space they were made in, as scores of two spaces are not comparable:
-``CLIPScore(ViT-B-32/openai)`` is what papers print (times 100, often); in the small joint space the
-same formulas give the ``joint-space score``, which is no CLIPScore.
+papers print ``CLIPScore(ViT-B-32/openai)``, often times 100; in the small joint space the same
+formulas give the ``joint-space score``, which is not a CLIPScore.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Caption scores as the field reports them, with pycocoevalcap's digits, behind one function.
 
-Scores are fractions as pycocoevalcap prints them: a CIDEr-D of 0.53 is what papers print as 53.
-BLEU, METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D and CIDEr in [0, 10].
+Scores are fractions as pycocoevalcap prints them: papers print a CIDEr-D of 0.53 as 53. BLEU,
+METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D and CIDEr in [0, 10].
 
-What pycocoevalcap calls ``CIDEr`` is CIDEr-D (Vedantam et al., 2015, section 6): clipped n-gram
-counts, a Gaussian penalty on the length difference (sigma 6) and a factor of 10, without stemming;
-so it is named here, and ``CIDEr`` is the one of section 5. Document frequencies come from the
-references that are passed, unless ``cider_statistics`` is: so CIDEr-D of one image alone is 0 and
-scores of different image sets are not comparable, but with statistics of a corpus they are.
+pycocoevalcap's ``CIDEr`` is CIDEr-D (Vedantam et al., 2015, section 6): clipped n-gram counts, a
+Gaussian penalty on the length difference (sigma 6) and a factor of 10, without stemming; so it is
+named here, and ``CIDEr`` is the one of section 5. Document frequencies come from the references
+that are passed, unless ``cider_statistics`` is: so CIDEr-D of one image alone is 0 and scores of
+different image sets are not comparable, but with statistics of a corpus they are.
 
 References are tokenized and counted once for all evaluations against them, and METEOR and SPICE run
 in processes of their own while the other scores are made.
@@ -102,7 +102,7 @@ def prepare(
     tokenizer: str,
     timeout: float | None,
 ) -> tuple[list[str], PreparedReferences, dict[str, str]]:
-    """Tokenize captions, and the references too unless they were those of a recent call.
+    """Tokenize captions, and the references too unless a recent call had the same.
 
     Args:
         candidates: one raw caption an image.
@@ -234,7 +234,7 @@ def evaluate_captions(
         bootstrap: how intervals of corpus scores are made, by resampling images; None for none.
             BLEU and METEOR are pooled again in each resample. CIDEr's document frequencies stay
             those of all references, or the given ones: they are part of the score's definition.
-        spice_folder: where SPICE's jars are, see `captioning.metrics.spice`.
+        spice_folder: folder of SPICE's jars, see `captioning.metrics.spice`.
         timeout: seconds for each Java process; a generous share per image by default.
 
     Returns:

@@ -10,8 +10,8 @@ unless noted):
 - ``G``: well-formedness, `well_formedness`; not the papers' GRUEN, which needs BERT and a model of
   acceptability.
 - ``GRUEN``: the papers' G, by its authors' recipe, `gruen`.
-- ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of the captions of an image, the mean over
-  images with five captions or more, of which the first five count, or with five alone.
+- ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of an image's captions, averaged over images
+  with at least five captions, whose first five count, or with exactly five.
 - ``H``, ``H (GRUEN)``: harmonic mean of ``IoU``, ``G`` or ``GRUEN``, and ``sC``.
 
 All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` has
@@ -94,7 +94,7 @@ class ControlScores:
         per_caption: scores by sample id, in the order given.
         per_image: ``sC``, ``D-1`` and ``D-2`` of the images that were measured.
         bands: see `coverage_bands`; empty if no caption has a coverage.
-        settings: what they were computed with, numbers of captions, ``missing`` by name.
+        settings: settings of the computation, numbers of captions, ``missing`` by name.
     """
 
     corpus: dict[str, float]
@@ -132,14 +132,14 @@ def harmonic_mean(values: Sequence[float]) -> float:
 def box_coverage(
     boxes: Sequence[tuple[float, float, float, float]], *, width: float, height: float
 ) -> float:
-    """Share of an image that boxes cover together, in [0, 1]; what two cover counts once.
+    """Share of an image that the union of boxes covers, in [0, 1].
 
-    Leave out the box of the whole image that a model may get besides those of interest.
+    Leave out the box of the whole image, which a model may get beside the boxes of interest.
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; what lies outside the
             image does not count.
-        width, height: of the image.
+        width, height: size of the image.
 
     Raises:
         ValueError: a width or height that is not above 0.
@@ -203,9 +203,9 @@ def score_control(
 ) -> ControlScores:
     """All scores of controlled captions; see the module.
 
-    Each score is of the captions that have what it needs: a caption without requested nouns takes
-    no part in ``IoU``, one without a length none in ``L``. A score is missing if no caption has
-    what it needs, or its tool is not passed. Means are over captions, never over batches, so their
+    Each score uses the captions with the data it needs: a caption without requested nouns takes no
+    part in ``IoU``, one without a length none in ``L``. A score is missing if no caption has the
+    data it needs, or its tool is not passed. Means are over captions, never over batches, so their
     order does not matter.
 
     Args:

@@ -5,9 +5,9 @@ All are of n captions an image, n at least 2 and free to differ between images; 
 novel sentences are fractions in [0, 1].
 
 - ``uniqueness``: distinct captions of an image / its captions. Higher is more diverse.
-- ``novelty``: share of captions that are none of the training captions, word for word;
-  ``novel-sentences`` is their number over all images, which papers print: 4,404, say, of the 5,000
-  that the best 5 of the 1,000 test images of the m-RNN split are.
+- ``novelty``: share of captions that equal no training caption, word for word; ``novel-sentences``
+  is their number over all images, which papers print: 4,404, say, of the 5,000 that the best 5 of
+  the 1,000 test images of the m-RNN split are.
 - ``mBLEU-4``: BLEU-4 of a caption against the others of its image; lower is more diverse. As the
   papers' code has it, corpus BLEU over the images of all first captions, of all second ones and so
   on, averaged. ``mBLEU-4-sentence`` is the mean of each caption's own BLEU-4, which is 0 without
@@ -23,7 +23,7 @@ A score of the set is the mean over images, save for ``mBLEU-4`` and ``novel-sen
 Papers print the mean over images of that highest score (COS-CVAE's "Oracle-20", "Oracle-100"), for
 BLEU too, where it is the caption's own BLEU: `OracleResult.mean`. `OracleResult.corpus_bleu` is the
 corpus BLEU of the chosen captions, chosen for each of BLEU-1 to BLEU-4 by the caption's own BLEU of
-that n: it compares with the corpus BLEU of one caption an image, and is no maximum, since each
+that n: it compares with the corpus BLEU of one caption an image, and is not a maximum, since each
 choice is made alone.
 """
 
@@ -157,7 +157,7 @@ def check_texts(groups: Mapping[str, Sequence[str]], name: str) -> None:
     """Refuse a text where a list of texts should be: its letters would pass for captions.
 
     Raises:
-        TypeError: the texts of an image are no list, or not all text.
+        TypeError: the texts of an image are not a list, or not all text.
     """
     for image_id, texts in groups.items():
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -327,7 +327,7 @@ class _Samples:
     references: list[list[str]]  # of the images
 
     def of_each(self, values: Sequence[T]) -> list[T]:
-        """For each caption what belongs to its image."""
+        """For each caption, the entry of its image."""
         return [values[number] for number in self.image]
 
 
@@ -351,7 +351,7 @@ def evaluate_oracle(
         metrics: some of `captioning.metrics.coco.ALL_METRICS`.
         tokenize: such as `tokenize_ptb` or `tokenize_python`; None if all captions are tokenized.
         statistics: document frequencies of CIDEr-D and CIDEr; by default those of these references.
-        spice_folder: where SPICE's jars are.
+        spice_folder: folder of SPICE's jars.
         timeout: seconds for each Java process.
 
     Returns:

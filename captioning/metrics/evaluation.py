@@ -1,8 +1,8 @@
 """One call for all scores of a set of captions: the standard ones and any further metrics.
 
 The standard scores (`captioning.metrics.coco`) are of one caption an image: the first. Further
-metrics see all captions of an image and what the data set knows of it, and add their scores to the
-same result under names of their own.
+metrics read all captions of an image and the data set's annotations of it, and add their scores to
+the same result under separate names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AbstractMetric(ABC):
     min_captions: ClassVar[int] = 1
 
     def check_ready(self) -> None:
-        """Look whether what is needed beyond captions is there; called before captions are made.
+        """Check that inputs other than captions exist; called before captions are made.
 
         Raises:
             ConnectionError, ValueError: it is not.
@@ -113,7 +113,7 @@ def with_further(
     extra: Mapping[str, AbstractMetric] | None,
     bootstrap: Bootstrap | None = None,
 ) -> MetricResult:
-    """Standard scores with those of further metrics; see `evaluate_all`."""
+    """Standard scores with the scores of further metrics; see `evaluate_all`."""
     for name, metric in (extra or {}).items():
         scored = _checked(metric.score(captions, images), f"{name} ({type(metric).__qualname__})")
         result = _joined(result, scored, name)

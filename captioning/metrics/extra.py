@@ -1,6 +1,6 @@
 """Further metrics as `evaluate.py` takes them: ``extra_metrics=[diversity,joint_space]``.
 
-Each class joins a module of this package to what the data set knows of the images.
+Each class connects a module of this package with the data set's annotations of the images.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The Fréchet inception distance (Heusel et al., 2017, equation 6) is the squared Fréchet distance of
 two Gaussians fitted to features of Inception-v3. Its size depends on the network and on the number
-of images, so only distances with the same of both compare. Features of any other network give a
-distance by the same formula that is no FID: its name says the network, as in
+of images, so only distances with the same of both compare. With another network's features the same
+formula gives a distance that is not an FID: its name says the network, as in
 ``FID(efficientnet_lite0)``.
 
 Images come in batches and are not kept: only the features' mean and scatter matrix are.
@@ -220,7 +220,7 @@ def inception_features(
     Args:
         weights: a local file of torch-fidelity's weights; None to fetch those that it names, which
             must have the digest in their name (eight digits of SHA-256).
-        device: where the network runs.
+        device: device of the network.
 
     Raises:
         ModuleNotFoundError: torch-fidelity is not installed.

@@ -48,7 +48,7 @@ class JavaError(RuntimeError):
     """Java is absent, crashed, or was killed: after its time limit, or ``stopped`` by `stop_java`.
 
     Args:
-        message: which scorer, what was wrong, and the remedy if there is one.
+        message: the scorer, the problem, and the remedy if there is one.
         stopped: the user gave up, so it is not to be tried again.
     """
 
@@ -159,7 +159,7 @@ def try_twice(work: Callable[[bool], T]) -> T:
     """Do ``work(False)``, and if Java crashed or hung ``work(True)``, once.
 
     Raises:
-        JavaError: of the second time, or at once where there is no Java or `stop_java` was called.
+        JavaError: after the second failure, or at once without Java or after `stop_java`.
     """
     try:
         return work(False)
@@ -178,7 +178,7 @@ def run_java(
 
     Args:
         arguments: options, class or jar, and its arguments.
-        name: what is run, for messages, such as ``"SPICE"``.
+        name: name of the program, for messages, such as ``"SPICE"``.
         timeout: seconds after which the process is killed.
         text: standard input; lone surrogates are replaced by ``?``.
         cwd: working directory.

@@ -3,8 +3,8 @@
 CLAIR (Chan et al., 2023, https://arxiv.org/abs/2310.12971) reads a caption and references, and asks
 how likely both are of the same image: a number from 0 to 100 and a reason, as JSON. FLEUR (Lee et
 al., 2024, https://arxiv.org/abs/2406.06004) shows the photo and asks for a number from 0.0 to 1.0,
-which is smoothed by the probabilities of its digits. What is asked, ranges and forms of answers
-are theirs; the wording is ours, so figures are not comparable with the papers' to the digit.
+which is smoothed by the probabilities of its digits. Prompts, ranges and forms of answers follow
+the papers; the wording is ours, so figures are not comparable with the papers' to the digit.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a judge says of a caption.
+    """A judge's verdict on a caption.
 
     Attributes:
-        score: in [0, 1].
-        reason: in its words; empty where none is asked for.
+        score: score in [0, 1].
+        reason: the judge's reason; empty if not requested.
         is_smoothed: over the digits' probabilities.
     """
 
@@ -91,17 +91,17 @@ class Verdict:
 class JudgedCaptions(AbstractMetric):
     """CLAIR and FLEUR by a served model, see the module; scores are named after the model.
 
-    An answer from which no score can be read is asked for once more, with a reminder of the form;
-    then the caption has no score: it is counted, and never taken for a 0. All answers are kept, so
-    that the same command asks only for what is missing. A blank caption scores 0 unasked.
+    If no score can be read from an answer, the judge is asked once more, with a reminder of the
+    form; after that the caption has no score: it is counted as missing, not as 0. All answers are
+    kept, so that the same command requests only missing ones. A blank caption scores 0 unasked.
 
     Args:
         name: ``http://HOST:PORT/v1#NAME``.
         forms: ``"clair"`` needs references, ``"fleur"`` photos and a model with eyes.
         max_tokens: maximum tokens of an answer; one that is cut is asked for once more with more of
             them.
-        longest_side: of photos as they are sent, in pixels.
-        cache_folder: where answers are kept as they come; None: in memory.
+        longest_side: longer side of sent photos, in pixels.
+        cache_folder: keeps answers at once; None: in memory.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see
             `captioning.served.client.ServedModel`.
 
@@ -333,10 +333,10 @@ def smoothed_score(number: str, tokens: Sequence[TokenChances]) -> float | None:
 
     ``sum over digits d of d * p(d) / 10`` of the first decimal, and of the second one by 100; for
     1.0 it is ``0.9 * p(0) + p(1)`` of the token before the stop, as in its authors' code. A token
-    of several digits, which LLaVA has none of, counts with its value: "85" as .85.
+    of several digits, which LLaVA lacks, counts with its value: "85" as .85.
 
     Args:
-        number: as the model wrote it, in [0, 1].
+        number: number that the model wrote, in [0, 1].
         tokens: tokens of the answer, with log-probabilities of the likeliest ones in each place.
 
     Returns:

@@ -2,7 +2,7 @@
 
 Starting Java and reading the paraphrase table takes seconds, and the first captions are slow; so a
 process is kept for the next call, and large sets are split over several. A caption's statistics do
-not depend on the others', so the scores are those of one process.
+not depend on the others, so several processes give the scores of one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def score_meteor(
 def measure_meteor(
     candidates: Sequence[str], references: Sequence[Sequence[str]], *, timeout: float | None = None
 ) -> tuple[float, list[float], list[str]]:
-    """What `score_meteor` returns, and METEOR's line of statistics of each image.
+    """The result of `score_meteor`, and METEOR's line of statistics of each image.
 
     Raises:
         JavaError: Java is absent, or crashed or hung twice.

@@ -1,8 +1,8 @@
 """How well the nouns of a caption agree with the requested nouns (CIC-BART-SSA, C.1).
 
-N is the set of nouns of a caption, E that of the control signal. Two nouns are as similar as
-``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the sum of similarities of
-the one-to-one matching for which it is greatest (Hungarian matching). With it
+N is the set of nouns of a caption, E the set of nouns of the control signal. Two nouns are as
+similar as ``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the sum of
+similarities of the one-to-one matching for which it is greatest (Hungarian matching). With it
 
 - noun IoU = intersection / (|N| + |E| − intersection);
 - Hal = (|N| − intersection) / |N|, Eq. 1. The paper writes IoU(N, E) for the intersection there;
@@ -73,7 +73,7 @@ def score_nouns(
         mentioned: nouns of each caption, such as `find_nouns` returns them.
         requested: nouns of each control signal. A name of several words counts as several nouns, as
             it does in a caption.
-        vectors: for the similarity.
+        vectors: word vectors for the similarity.
 
     Raises:
         ValueError: another number of captions than of control signals, or a text for a list.

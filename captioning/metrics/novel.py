@@ -43,7 +43,7 @@ def word_forms(
 ) -> dict[str, tuple[str, ...]]:
     """Word forms of each class: its ``overrides``, else its name and plurals of its last word.
 
-    Plurals are made by rule: some are no words ("pianoes") and never match. Synonyms must be
+    Plurals are made by rule: some are not words ("pianoes") and never match. Synonyms must be
     listed in ``overrides``.
 
     Raises:
@@ -209,7 +209,7 @@ def images_by_class(
         forms: word forms of each class.
         truth: reference captions of at least these images, or the names of their annotated
             objects: a class is shown where its own name or one of its forms is among them.
-        source: which of the two ``truth`` is.
+        source: kind of ``truth``, one of the two.
 
     Raises:
         TypeError: references or labels of an image that are no list of texts.
@@ -276,8 +276,9 @@ def _compare(mentioned: frozenset[str], shown: frozenset[str]) -> ClassMentions:
 def cof(*, cider: float, f1: float, beta: float = 1.0) -> float:
     """F-beta score of out-of-domain CIDEr and F1 (Bujimalla et al., Evaluation Metrics).
 
-    ``(1 + beta²) · cider · f1 / (beta² · f1 + cider)``: the paper gives no equation, but says that
-    ``beta`` above 1 favours CIDEr, and this is what its tables hold. Both scores in one unit.
+    ``(1 + beta²) · cider · f1 / (beta² · f1 + cider)``: the paper gives no equation, but states
+    that ``beta`` above 1 favours CIDEr; this formula reproduces its tables. Both scores in one
+    unit.
 
     Raises:
         ValueError: a negative or non-finite score, or ``beta`` not above 0.
@@ -311,9 +312,9 @@ def score_groups(
         candidates: caption of each image.
         references: captions of at least these images.
         groups: image ids by name.
-        frequencies: which references CIDEr-D takes document frequencies from: those of ``"all"``
-            candidates, or of the ``"group"`` alone, which cannot be compared with another group's
-            (the name of a class weighs little where all images show it).
+        frequencies: references for CIDEr-D's document frequencies: of ``"all"`` candidates, or of
+            the ``"group"`` alone, which cannot be compared with another group's (the name of a
+            class weighs little where all images show it).
         options: options of `evaluate_captions`.
 
     Raises:
@@ -407,7 +408,7 @@ def score_nocaps(
 
     Args:
         candidates, references, options: see `score_groups`.
-        domains: by image, as `captioning.data.readers.nocaps.read_domains` gives them.
+        domains: domains by image, as `captioning.data.readers.nocaps.read_domains` returns them.
 
     Raises:
         ValueError: an image without one of the domains, or what `score_groups` refuses.

@@ -1,8 +1,8 @@
 """ROUGE-L (Lin, 2004) as pycocoevalcap computes it, with references prepared once.
 
-Of an image's references the best precision and the best recall are taken, each for itself, and
-joined with beta = 1.2. The longest common subsequence is found with one integer addition a word
-(Hyyro, "Bit-parallel LCS-length computation revisited", 2004), a reference's words being the bits.
+The best precision and the best recall over an image's references, taken independently, are combined
+with beta = 1.2. The longest common subsequence is found with one integer addition a word (Hyyro,
+"Bit-parallel LCS-length computation revisited", 2004), a reference's words being the bits.
 """
 
 from __future__ import annotations

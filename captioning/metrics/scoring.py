@@ -1,7 +1,7 @@
 """Scores of any lists of captions in one call, with an interval for each score.
 
-A layer over `captioning.metrics.evaluation.evaluate_all` for captions that belong to no data set
-of ours: what is checked, scored and resampled is the same.
+A layer over `captioning.metrics.evaluation.evaluate_all` for captions that belong to no data set of
+ours: it checks, scores and resamples in the same way.
 """
 
 from __future__ import annotations

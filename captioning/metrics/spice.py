@@ -1,8 +1,8 @@
 """SPICE by pycocoevalcap's jar, made to run on current Java, and the jars that it lacks.
 
-pycocoevalcap ships SPICE without Stanford CoreNLP 3.6.0 and its models (380 MB). From Java 15 on
-SPICE also lacks a JavaScript engine, with which it writes its results: Nashorn takes that place,
-and FST, its serializer, needs some packages of ``java.base`` opened. `prepare_spice` fetches all.
+pycocoevalcap ships SPICE without Stanford CoreNLP 3.6.0 and its models (380 MB). Java 15 and later
+also lack the JavaScript engine with which SPICE writes its results: Nashorn takes that place, and
+FST, its serializer, needs some packages of ``java.base`` opened. `prepare_spice` fetches all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ OPENED_PACKAGES = (
 
 
 def spice_folder() -> Path:
-    """Where SPICE's jars and its cache of parses live: ``CAPTIONING_CACHE`` or ``cache``."""
+    """The folder of SPICE's jars and its cache of parses: ``CAPTIONING_CACHE`` or ``cache``."""
     return (Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "spice").absolute()
 
 
@@ -92,10 +92,10 @@ def missing_jars(folder: Path, java_version: str) -> list[str]:
 def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[Path]:
     """Fetch the jars that SPICE lacks with Maven, and hold each against its SHA-256.
 
-    pycocoevalcap has a downloader too; it takes what comes over plain HTTP, so it is not used.
+    pycocoevalcap has a downloader too; it downloads over plain HTTP, so it is not used.
 
     Args:
-        folder: where to put them; `spice_folder` by default.
+        folder: folder for them; `spice_folder` by default.
         timeout: seconds for each download.
 
     Returns:
@@ -179,7 +179,7 @@ def score_spice(
         image_ids: one id an image.
         candidates: one tokenized caption an image.
         references: tokenized references of the same images.
-        folder: where the jars and the cache of parses are; `spice_folder` by default.
+        folder: folder of the jars and the cache of parses; `spice_folder` by default.
         timeout: seconds before Java is killed; 600 s and 2 s an image by default.
 
     Returns:

@@ -13,7 +13,7 @@ cannot be compared with published ones:
   there by word mover's similarity, here by the cosine of their mean word vectors. A caption of one
   sentence loses nothing.
 
-How well it tells broken captions, and at what threshold: ``docs/guides/metrics_control.md``.
+Its accuracy on broken captions, and the threshold: ``docs/guides/metrics_control.md``.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _SENTENCE_END = re.compile(r"(?<=\w\w)[.!?]+(?=\s|$)")
 class GrammarCalibration:
     """Weights that turn a language model's log-probabilities of a sentence into its grammar.
 
-    ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with m the mean over
-    tokens, w that of the three least likely tokens before the full stop, e that of the full stop,
-    in nats: an unlikely stop is how a broken-off sentence shows.
+    ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with m the mean
+    log-probability over tokens, w the mean of the three least likely tokens before the full stop, e
+    the value of the full stop, in nats: an unlikely stop is how a broken-off sentence shows.
 
     Attributes:
         language_model: name of the model that it was fitted to.
@@ -173,7 +173,7 @@ class WellFormedness(AbstractWellFormedness):
 def split_sentences(caption: str) -> list[str]:
     """Sentences of a caption, each written as prose: a capital, no blanks before signs, a stop.
 
-    So that what is scored is the words, not the style of a tokenizer. Sentences without a letter or
+    This way the score judges the words, not the style of a tokenizer. Sentences without a letter or
     digit are left out.
     """
     text = _SPACED_SIGNS.sub("", " ".join(caption.split()))
@@ -209,7 +209,7 @@ def _num_content(phrase: Sequence[str]) -> int:
 def sentence_similarities(sentences: Sequence[str], vectors: AbstractWordVectors) -> list[float]:
     """Cosine of the mean word vectors of each sentence and the next; function words left out.
 
-    Pairs of which a sentence has no word with a vector are left out.
+    Pairs with a sentence without any word vector are left out.
     """
     means = []
     for sentence in sentences:

@@ -199,10 +199,10 @@ def _listed(names: Sequence[str]) -> str:
 
 @contextmanager
 def without_low_rank(model: nn.Module) -> Iterator[None]:
-    """Within, a model with low-rank additions computes what it was before them.
+    """Within this context, a model with low-rank additions computes its original function.
 
     Args:
-        model: of which nothing but additions trains.
+        model: model of which only additions are trained.
 
     Raises:
         ValueError: it has none, or more trains.
@@ -232,7 +232,7 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
     Quantized weights are dense in the copy, so that nothing is rounded again.
 
     Args:
-        network: with or without layers of peft; it is not changed.
+        network: network with or without layers of peft; it is not changed.
 
     Raises:
         ValueError: a layer with an addition shares its weights with another layer, which would

@@ -57,7 +57,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
             (as in a variational auto-encoder), not the likelihood itself.
-        objective: what training minimises; None: `losses`, the likelihood.
+        objective: objective of training; None: `losses`, the likelihood.
         compiled: whether its networks are; then dropout is torch's own, not by sample.
         half_weights: whether it can be trained with weights in half precision.
         attends: whether `attend_step` gives weights.
@@ -97,7 +97,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return next(self.parameters()).device
 
     @property
@@ -123,8 +123,8 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
 
         Returns:
             Log-probabilities, the memory, and weights ``(G, C)`` of the parts of the photo: at
-            least 0, each row sums to 1. They are those of the regions, or of a grid row by row from
-            the top left; one of the whole photo may stand before these. None: it does not attend to
+            least 0, each row sums to 1. The parts are the regions, or a grid row by row from the
+            top left; one of the whole photo may stand before these. None: it does not attend to
             parts of a photo.
         """
         return (*self.step(tokens, state), None)
@@ -156,7 +156,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         return losses(batch, torch.arange(len(batch)))
 
     def low_rank_layers(self) -> list[str] | None:
-        """Names of the layers that ``model.lora`` adds to by itself; None: they must be named."""
+        """Names of the layers that ``model.lora`` adapts by default; None: they must be named."""
         return None
 
     @contextmanager
@@ -202,7 +202,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
     def onnx_form(self) -> OnnxForm | None:
         """The decoder as networks for ONNX, from which `captioning export onnx=true` writes it.
 
-        None where there is no such form.
+        None if there is no such form.
         """
         return None
 
@@ -236,8 +236,9 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
 
         Args:
             batch: the images.
-            search: to use in place of the model's own.
-            machines: for constrained search: one an image, with the words its captions must hold.
+            search: search to use in place of the model's own.
+            machines: machines of constrained search, one an image, with the words that its captions
+                must hold.
             beginning: whole sentences that all captions continue; the result lacks them.
 
         Raises:

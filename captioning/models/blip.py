@@ -274,8 +274,8 @@ class Blip(AbstractCaptioner[HypothesisTree]):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the captioner in transformers' format, with a processor if tokens are sub-words.
 
-        Low-rank additions (``model.lora``) are merged into the written weights, and positions are
-        those of the size of the captioner's photos.
+        Low-rank additions (``model.lora``) are merged into the written weights, and positions fit
+        the size of the captioner's photos.
 
         Raises:
             ValueError: the image encoder is not BLIP's own, or the decoder has a projection before

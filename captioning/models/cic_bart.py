@@ -264,7 +264,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
 
     Args:
         feature_size: size of the regions' features.
-        hidden_size, num_layers, num_heads, intermediate_size: of BART's encoder and decoder.
+        hidden_size, num_layers, num_heads, intermediate_size: sizes of BART's encoder and decoder.
         max_positions: longest input of encoder and decoder, in tokens.
         dropout: dropout of states, of attention and inside feed-forward layers.
         label_smoothing: smoothing of the loss that is back-propagated; none in the authors' code.
@@ -276,8 +276,8 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
             search, as in the authors' code; else none. They are left out of the caption's text.
         attend_padding: the regions that fill up a batch are attended to, as in the authors' code:
             what is said of a photo then depends on the others of its batch.
-        forced_begin: in search the first token of each caption is ``<s>``, at no cost, as bart-base
-            generates; else it is searched for like any other.
+        forced_begin: search starts each caption with ``<s>`` at no cost, as bart-base generates;
+            else ``<s>`` is searched for like any other token.
         pretrained: hub name or folder of a BART; None: random weights of the sizes above.
         weights: file of VL-BART or CIC-BART in the authors' layout to load, or None.
         **captioner: see `AbstractCaptioner`.
@@ -411,8 +411,9 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
     ) -> tuple[Tensor, HypothesisTree, Tensor]:
         """As `step`, with the cross-attention to the regions that the encoder read.
 
-        It is a mean over layers and heads; what goes to words of the control is left out. The full
-        photo comes first, then the regions ``(G, C)`` in the order in which they were read.
+        It is a mean over layers and heads; probability mass on words of the control is left out.
+        The full photo comes first, then the regions ``(G, C)`` in the order in which they were
+        read.
         """
         looks: list[Tensor] = []
         logits, after = self._read_on(tokens, state, looks)

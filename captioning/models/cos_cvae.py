@@ -140,23 +140,24 @@ class CosCvae(AbstractCaptioner[LatentState]):
         feature_size: D of the regions.
         objects: words that name objects, ``"coco"`` or a file, see
             `captioning.text.object_words.build_object_words`.
-        attention_lstm_size, language_lstm_size, attention_size: of the decoder.
+        attention_lstm_size, language_lstm_size, attention_size: sizes of the decoder.
         embedding_size: embedding size of the decoder's words.
         posterior_embedding_size: posterior embedding size of the posteriors' words.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
-        context_hidden, object_hidden: of the posteriors' GRUs and of the priors' LSTMs.
-        context_size, object_size: of the latents.
+        context_hidden, object_hidden: hidden sizes of the posteriors' GRUs and of the priors'
+            LSTMs.
+        context_size, object_size: sizes of the latents.
         num_objects: largest number of object tokens that the posterior reads.
         max_steps: number of words that latents are drawn for in generation.
-        dropout: on embedded features and on the language LSTM's output.
+        dropout: dropout on embedded features and on the language LSTM's output.
         word_dropout: share of the decoder's input words that are replaced by the unknown word in
             training, so that the decoder uses the latents.
         pseudo_temperature: temperature of the objects' latents for filled contexts; .6 is the
             authors'.
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
-        form: what the authors' code does otherwise than the paper, see `LatentForm`.
+        form: choices where the authors' code differs from the paper, see `LatentForm`.
         clip_by_part: gradients of the decoder, of both posteriors and of the prior are clipped each
             by itself at ``trainer.gradient_clip_val``, as the authors do.
         free_nats: divergence of each latent without cost, in nats a word of the caption (Kingma et
@@ -483,7 +484,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Of all gradients together, or of each part by itself."""
+        """Norm of all gradients together, or of each part by itself."""
         if self.clip_by_part and gradient_clip_val and gradient_clip_algorithm != "value":
             latents = self.latents
             decoder = nn.ModuleList(filter(None, (self.backbone, self.project, self.decoder)))

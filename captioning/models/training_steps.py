@@ -1,4 +1,4 @@
-"""What Lightning calls while it trains a captioner: steps of an epoch, optimiser and schedule.
+"""Methods that Lightning calls during training: steps of an epoch, optimiser and schedule.
 
 The loss of a batch is a mean over the captions of all processes (`shared_loss`) and of all batches
 of an update (`UpdateWindow`).
@@ -65,12 +65,12 @@ def shared_means(losses: CaptionLosses, number: int) -> SharedMeans:
 
 
 def shared_loss(losses: CaptionLosses, number: int) -> tuple[Tensor, Tensor]:
-    """What to go backward from, and the loss of the batch over all processes.
+    """The tensor to back-propagate, and the loss of the batch over all processes.
 
-    Processes average their gradients. That of the mean of means is not that of one mean, as one
-    process may have more tokens than another. So each of the loss's means is scaled by the number
-    of processes times its share of the denominator. This costs one small sum over the processes,
-    for which the program does not wait where there is a GPU.
+    Processes average their gradients. The gradient of a mean of means differs from the gradient of
+    one mean, as processes may have different numbers of tokens. So each of the loss's means is
+    scaled by the number of processes times its share of the denominator. This costs one small sum
+    over the processes, for which the program does not wait where there is a GPU.
 
     Args:
         losses: losses of this process's captions.
@@ -112,11 +112,11 @@ class UpdateWindow:
     Lightning adds up the gradients of the batches' means. One mean over all batches weighs each
     batch by its share of the denominator, which is known after the last batch only. So before each
     further batch the gradient so far is scaled to its share of the larger sum. After any batch it
-    is that of one large batch, also after an epoch's last, incomplete update.
+    equals the gradient of one large batch, also after an epoch's last, incomplete update.
 
     Means after the first (`CaptionLosses.means`) have denominators of their own. Their gradients
-    are computed separately and kept until the update's last batch. That costs one more backward
-    pass of what the means share, and memory for a gradient.
+    are computed separately and kept until the update's last batch. This costs one more backward
+    pass of the part that the means share, and memory for a gradient.
 
     Nothing waits for the device, and all processes scale by the same numbers.
     """
@@ -241,7 +241,8 @@ def check_strategy(trainer: pl.Trainer, *, several_means: bool) -> None:
 def keep_compiled_graphs() -> None:
     """Let networks that are compiled from now on go backward more than once a batch.
 
-    By default the backward pass of a compiled network overwrites what a second one would read.
+    By default the backward pass of a compiled network overwrites tensors that a second one would
+    read.
     """
     config: Any = import_module("torch._functorch.config")
     config.donated_buffer = False
@@ -269,7 +270,7 @@ def _sum(gradient: Tensor | None, kept: Tensor, new: Tensor | None) -> Tensor | 
 
 
 def check_losses(losses: Any, number: int, *, by: object) -> None:
-    """Refuse what is no loss of a batch and of each of its captions. Shapes alone are looked at.
+    """Refuse values whose shapes are not a batch's loss and the losses of its captions.
 
     Args:
         losses: losses of a batch.
@@ -344,7 +345,7 @@ class TrainingSteps(pl.LightningModule):
     def optimizer_step(
         self: Captioner, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """One update by a batch, or as many as the objective makes by its draws.
+        """Make one update by a batch, or as many as the objective makes by its draws.
 
         Each takes the batch's losses again. Counters and the schedule go by batches, so that a run
         resumes between batches, when no draws are left.

@@ -1,8 +1,8 @@
 """UpDown: bottom-up and top-down attention (Anderson et al., 2018).
 
-One model serves both forms in use: that of nocaps-org/updown-baseline (no feature embedding, GloVe
-words, output tied to them) and that of ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU,
-dropout). ``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml`` are the two.
+One model serves both forms in use: nocaps-org/updown-baseline (no feature embedding, GloVe words,
+output tied to them) and ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU, dropout).
+``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml`` are the two.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         embedding_size: embedding size of words.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
-        dropout: on embedded words, embedded features and the language LSTM's output.
+        dropout: dropout on embedded words, embedded features and the language LSTM's output.
         tied: predict words as ``tanh(W h) . E^T`` with the word embedding's own matrix E.
         word_vectors: ``(V, embedding_size)`` pretrained vectors; the embedding is then frozen.
         label_smoothing: smoothing of the loss that is back-propagated; per-sample losses never have

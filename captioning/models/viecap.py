@@ -1,9 +1,9 @@
 """ViECap: a language model that reads an embedding and the names of entities (Fei et al., 2023).
 
 The model is trained on captions alone and then captions photos. In a joint space of photos and
-texts the caption's own embedding plus noise stands for the embedding of the missing photo. With
-photos in the batch the model is trained on pairs instead; without entities that is ClipCap (Mokady
-et al., 2021).
+texts the caption's own embedding plus noise replaces the missing photo's embedding. With photos in
+the batch the model is trained on pairs instead; without entities that is ClipCap (Mokady et al.,
+2021).
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         """``(I, num_entities) int64`` of images ``(I, E)``, the likeliest first, then `NONE`.
 
         Raises:
-            ValueError: there are no entities.
+            ValueError: the entities are missing.
         """
         if self.entities is None:
             raise ValueError("there are no entities to name: give model.module.entities")

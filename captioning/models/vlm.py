@@ -1,9 +1,9 @@
 """Any image-to-text model of transformers as a captioner: GIT, BLIP-2, LLaVA, Qwen-VL, ...
 
 `self_check` looks whether such a model is trained and searched here as its own library does. Two
-captions of two photos of the data are read by themselves, padded together and with a shared prompt,
-and held against the network's own forward pass on what its processor makes of the whole text. A
-greedy search is held against the network's own ``generate``.
+captions of two photos of the data are read alone, padded together and with a shared prompt. The
+result is compared with the network's own forward pass on its processor's output for the whole text.
+A greedy search is held against the network's own ``generate``.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return quantized.quantized_layers(self) if self.quantize else {}
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
-        """As of any module, without quantized weights: they are those of ``pretrained``."""
+        """As of any module, without quantized weights: they come from ``pretrained``."""
         tensors = super().state_dict(*args, **options)
         layers = {f"{options.get('prefix', '')}{name}" for name in self._quantized()}
         for name in [n for n in tensors if quantized.is_of_quantized(n, layers)]:
@@ -516,7 +516,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return super().attend_step(tokens, state)
 
     def low_rank_layers(self) -> list[str]:
-        """All linear layers of the language model, without its head and what selects experts."""
+        """All linear layers of the language model, without its head and the router of experts."""
         return self.parts.language_layers(self)
 
     def generate_tokens(
@@ -560,7 +560,7 @@ def _sum(value: Tensor) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheck:
-    """What was compared, in nats a token.
+    """The compared values, in nats a token.
 
     Attributes:
         family: family of the model, as its config names it.
@@ -600,7 +600,7 @@ def self_check(
     """Compare two captions' losses and the first greedy tokens with the network's own.
 
     Args:
-        model: in evaluation mode, on its device.
+        model: model in evaluation mode, on its device.
         parts: the model's network.
         processor: processor of its photos.
         samples: samples of the training split; two of different photos are read.
@@ -722,7 +722,7 @@ class _Batches:
         self.device, self.dtype = parts.network.device, parts.network.dtype
 
     def losses(self, numbers: Sequence[int], *, negative: int | None = None) -> Tensor:
-        """Of captions of different photos in one batch, one photo replaced by its negative."""
+        """The effect of one photo's negative on captions of other photos in its batch."""
         photos = [self.photos[number] for number in numbers]
         if negative is not None:
             photos[negative] = ImageOps.invert(photos[negative])

@@ -37,8 +37,8 @@ ANSWERS = ("yes", "no")
 class YesNoScorer:
     """The probability of "yes" against "no" as the answer's first token; a `PairScorer`.
 
-    The probability is that of all spellings of "yes" (small and capital letters, with and without
-    a space before it) by that of both answers.
+    The probability of all spellings of "yes" (small and capital letters, with and without a space
+    before it) is divided by the probability of both answers.
 
     Args:
         network: an image-to-text model.
@@ -47,7 +47,7 @@ class YesNoScorer:
         space: name of the weights.
         precision: the network's precision.
         batch_size: pairs at once.
-        device: where it runs.
+        device: device of the network.
 
     Raises:
         ValueError: the tokenizer does not tell "yes" from "no".
@@ -93,7 +93,7 @@ class YesNoScorer:
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """In [0, 1]; see `PairScorer`."""
+        """Scores in [0, 1]; see `PairScorer`."""
         pairs = zip((photos[number] for number in photo_of), captions, strict=True)
         # Read by one thread while the network works: a processor is none for two.
         inputs = done_ahead(self._read, pairs, threads=1, most_ahead=2 * self._batch_size)
@@ -163,7 +163,7 @@ def build_yes_no(
 
     Args:
         name: hub name or folder.
-        question: with ``{caption}`` in the place of the caption.
+        question: question with ``{caption}`` in the caption's place.
         template: options of the model's chat template.
         precision: ``"auto"``: half precision on a GPU.
         batch_size: pairs at once.

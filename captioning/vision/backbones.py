@@ -5,14 +5,13 @@ so it can be trained end to end with a captioner, or run once over all photos
 (`captioning.data.features.build`).
 
 Batch normalisation is folded into the convolutions before it: the same function, but faster. On a
-CPU, it costs about as much time as the convolutions of a small network. With fixed statistics it is
+CPU it takes about as much time as the convolutions of a small network. With fixed statistics it is
 an affine map, which can be merged into the convolution's weights. The activation that follows is
 computed by the same kernel (oneDNN), before its input leaves the cache.
 
 `EfficientNetLite` is timm's network (``tf_efficientnet_lite*``) for inference without timm, as timm
-and what it imports take two seconds of a processor. That is much of a command that looks at a few
-photos. Names of tensors, their order and each operation are timm's, so the outputs have the same
-bits.
+with its imports takes two CPU seconds. This is a large share of a command's time on a few photos.
+Names of tensors, their order and each operation are timm's, so the outputs have the same bits.
 """
 
 from __future__ import annotations
@@ -323,10 +322,10 @@ class Backbone(nn.Module):
 
 
 def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
-    """What a store keeps of photos, before it is rounded to ``float16``.
+    """The features that a store keeps of photos, before they are rounded to ``float16``.
 
     Args:
-        backbone: on the photos' device.
+        backbone: backbone on the photos' device.
         pixels: ``(N, 3, H, W) uint8``.
         precision: precision of `DTYPES`; a store has those of `Precision`.
 
@@ -533,7 +532,8 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors by name from a safetensors or torch file; code in the file is not run.
 
-    Of a captioner's file, as a checkpoint of ``features=none``, these are those of its backbone.
+    For a captioner's file, such as a checkpoint of ``features=none``, these are its backbone's
+    weights.
     """
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path}: no such file; check the option weights=")

@@ -88,7 +88,7 @@ class BlipVision(nn.Module):
 
     Attributes:
         dim: size D of a state.
-        mean, std: of pixels in [0, 1], by channel.
+        mean, std: mean and deviation of pixels in [0, 1], by channel.
     """
 
     _mean: Tensor
@@ -173,10 +173,10 @@ def build_blip_vision(
     Args:
         pretrained: hub name or folder of a complete BLIP captioner; None for random weights.
         image_size: see `BlipVision`.
-        layer_norm_eps: of its normalisations; None for that of its config. The authors' is 1e-6,
-            hub folders of transformers have 1e-5.
+        layer_norm_eps: epsilon of its normalisations; None: its config's. The authors' is 1e-6, hub
+            folders of transformers have 1e-5.
         checkpointing: see `BlipVision`.
-        **sizes: of random weights: ``hidden_size``, ``num_hidden_layers``,
+        **sizes: sizes of a network with random weights: ``hidden_size``, ``num_hidden_layers``,
             ``num_attention_heads``, ``intermediate_size``, ``patch_size``.
 
     Raises:

@@ -34,7 +34,7 @@ class BlipMatching:
             photo together; ``"itc"``, the cosine of both, which is faster.
         precision: the network's precision.
         batch_size: pairs at once.
-        device: where it runs.
+        device: device of the network.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class HubClip(nn.Module):
         return _vectors(self.network.get_image_features(pixel_values=pixels))
 
     def encode_text(self, tokens: Tensor) -> Tensor:
-        """Embeddings ``(B, D)`` of tokens ``(B, T)``; nothing looks at what is padded behind."""
+        """Embeddings ``(B, D)`` of tokens ``(B, T)``; no token attends to the padding behind it."""
         return _vectors(self.network.get_text_features(input_ids=tokens))
 
 
@@ -174,7 +174,7 @@ class ClipEncoder:
     def embed_photos(self, photos: Sequence[Image.Image | Tensor]) -> Tensor:
         """Unit vectors ``(I, size) float32`` of RGB photos of any size, on the CPU.
 
-        Photos may be what `prepare` has made of them.
+        Photos may be results of `prepare`.
 
         Raises:
             ValueError: no photos.

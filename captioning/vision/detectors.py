@@ -37,7 +37,7 @@ class AbstractDetector(ABC):
         identity: name of the detector, for the file of detections.
         threshold: lowest confidence, in [0, 1].
         max_regions: most regions of a photo.
-        max_overlap: of two boxes of a label with a larger IoU the more confident one remains.
+        max_overlap: maximum IoU of two boxes of a label; above it the more confident one remains.
 
     Raises:
         ValueError: a setting out of its range.
@@ -120,8 +120,8 @@ class TorchvisionDetector(AbstractDetector):
             ``state_dict`` (``.safetensors`` or ``.pt``).
         labels: file of class names, one a line, the first for class 1 (0 is the background); needed
             with your own weights.
-        device: where it runs; ``"auto"`` takes a GPU if there is one.
-        **options: of `AbstractDetector`.
+        device: device of the network; ``"auto"`` takes a GPU if there is one.
+        **options: options of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -167,8 +167,8 @@ class TransformersDetector(AbstractDetector):
 
     Args:
         model: folder of a saved model and its image processor, or a name on the hub.
-        device: where it runs; ``"auto"`` takes a GPU if there is one.
-        **options: of `AbstractDetector`.
+        device: device of the network; ``"auto"`` takes a GPU if there is one.
+        **options: options of `AbstractDetector`.
 
     Raises:
         FileNotFoundError, ConnectionError: see `captioning.runtime.model_folder.model_folder`.
@@ -212,9 +212,9 @@ class OnnxDetector(AbstractDetector):
         model: the file.
         labels: file of class names, one a line.
         first_class: the class of its first line; 1 where 0 is the background.
-        device: where it runs; others than ``cpu`` need an onnxruntime built for them, and
-            ``"auto"`` takes a GPU if there is one and it is built for it.
-        **options: of `AbstractDetector`.
+        device: device of the network; devices other than ``cpu`` need an onnxruntime built for
+            them, and ``"auto"`` takes a GPU if there is one and onnxruntime supports it.
+        **options: options of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.

@@ -33,7 +33,7 @@ class DualEncoder:
         space: name of the weights; also names scores.
         precision: the network's precision; vectors are single precision.
         batch_size: photos or texts at once.
-        device: where it runs; ``"auto"`` takes a GPU if there is one.
+        device: device of the network; ``"auto"`` takes a GPU if there is one.
 
     Attributes:
         sigmoid: scale and bias of SigLIP's probability; None for CLIP.
@@ -82,7 +82,7 @@ class DualEncoder:
     def embed_photos(self, photos: Sequence[Image.Image | Mapping[str, Tensor]]) -> Tensor:
         """Unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
 
-        Photos may be what `prepare` has made of them.
+        Photos may be results of `prepare`.
 
         Raises:
             ValueError: no photos.

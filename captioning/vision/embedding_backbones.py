@@ -19,7 +19,7 @@ from captioning.vision.joint_space import JointSpaceEncoder
 class JointSpaceBackbone(nn.Module):
     """The photo encoder of the small joint space: one embedding a photo.
 
-    The attributes are those of `captioning.vision.backbones.Backbone`.
+    It has the attributes of `captioning.vision.backbones.Backbone`.
     """
 
     def __init__(self, *, encoder: JointSpaceEncoder) -> None:
@@ -51,7 +51,7 @@ class JointSpaceBackbone(nn.Module):
 class ClipBackbone(nn.Module):
     """The photo encoder of a CLIP: one embedding a photo, resized and cropped as its authors do.
 
-    The attributes are those of `captioning.vision.backbones.Backbone`.
+    It has the attributes of `captioning.vision.backbones.Backbone`.
 
     Raises:
         ValueError: the model's input is not square, or its preprocessing is not supported here.

@@ -158,7 +158,7 @@ class JointSpaceEncoder:
             return heads.embed_pooled(heads.pool(regions.to(self._heads.device))).cpu()
 
     def prepare(self, photo: Image.Image) -> Image.Image:
-        """What `embed_photos` takes in place of a photo, as it makes it itself."""
+        """The prepared form of a photo, which `embed_photos` accepts and otherwise makes itself."""
         return self.backbone.fitted(photo.convert("RGB"))
 
     def embed_photos(self, photos: Sequence[Image.Image], batch_size: int | None = None) -> Tensor:

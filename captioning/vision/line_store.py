@@ -20,8 +20,8 @@ def key_of(*parts: str) -> str:
 class LineStore:
     """Lines of JSON, a key and a value each, in a folder; it grows by appending.
 
-    Each process appends to a file of its own and reads those of all, so nothing is locked. What a
-    killed process left of its last line is passed over: that value is computed again.
+    Each process appends to a file of its own and reads those of all, so nothing is locked. The rest
+    of a killed process's last line is skipped: that value is computed again.
 
     Args:
         folder: made when something is stored; None keeps values in memory alone.

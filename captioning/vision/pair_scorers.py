@@ -90,7 +90,7 @@ class SigmoidScorer:
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """In [0, 1]; see `PairScorer`."""
+        """Scores in [0, 1]; see `PairScorer`."""
         scale, bias = self._sigmoid
         return torch.sigmoid(scale * cosines(self._encoder, photos, captions, photo_of) + bias)
 

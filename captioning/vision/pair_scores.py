@@ -84,7 +84,7 @@ class PairScores:
         """Have the scores that the cache lacks computed by others, and keep them.
 
         Args:
-            pairs: as `scores` takes them.
+            pairs: pairs as `scores` takes them.
             elsewhere: scores the captions of photos, some photos at a time, in order.
 
         Raises:
@@ -116,7 +116,7 @@ class PairScores:
         self.scorer.release()
 
     def forget(self) -> None:
-        """Drop what is in memory alone: the next pairs are scored as if they were the first."""
+        """Drop values held in memory only: the next pairs are scored as if they were the first."""
         if self._folder is None:
             self._known, self._store = {}, None
 

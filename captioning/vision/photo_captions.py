@@ -15,7 +15,7 @@ from captioning.vision.photo_keys import PhotoKeys
 
 
 class PhotoCaptions:
-    """A captioner with a cache of what it wrote.
+    """A captioner with a cache of its captions.
 
     Captions are kept under the captioner's identity and the photo's content, so captioned photos
     cost nothing, and an interrupted run resumes. With several processes each writes for its share
@@ -76,7 +76,7 @@ class PhotoCaptions:
         self.captioner.release()
 
     def forget(self) -> None:
-        """Drop what is in memory alone: the next photos are captioned as if they were the first."""
+        """Drop values held in memory only: the next photos count as the first."""
         if self._folder is None:
             self._known, self._store = {}, None
 

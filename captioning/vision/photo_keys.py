@@ -1,4 +1,4 @@
-"""Photos by their content: what is computed for a photo is kept under its key."""
+"""Photos by their content: results for a photo are cached under its key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PhotoKeys:
     """Hashes of photos' files; a file that has not changed is not read again.
 
     Args:
-        folder: where hashes are kept; None for memory alone.
+        folder: folder of hashes; None: memory alone.
     """
 
     def __init__(self, folder: str | Path | None) -> None:
@@ -75,9 +75,9 @@ def content_key(path: Path) -> str:
 
 
 def prepared_for(judge: object, photo: Image.Image) -> Any:
-    """What a scorer or embedder takes in place of a photo, with the same results.
+    """The prepared form of a photo, which a scorer or embedder accepts with the same results.
 
-    That is what its method ``prepare`` makes of it; without one the photo. Threads do it while the
+    It is the result of the method ``prepare``; without one the photo. Threads do it while the
     network works on other photos.
     """
     prepare = getattr(judge, "prepare", None)
@@ -92,19 +92,19 @@ def loading_for(judge: object, load: Callable[[Path], Image.Image]) -> Callable[
 def read_ahead(
     paths: Sequence[Path], size: int, load: Callable[[Path], Loaded]
 ) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
-    """What ``load`` makes of photos, in batches of ``size``; see `read_batches`."""
+    """Results of ``load`` for photos, in batches of ``size``; see `read_batches`."""
     return read_batches([paths[start : start + size] for start in range(0, len(paths), size)], load)
 
 
 def read_batches(
     batches: Sequence[Sequence[Path]], load: Callable[[Path], Loaded]
 ) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
-    """What ``load`` makes of photos, batch by batch.
+    """Results of ``load`` for photos, batch by batch.
 
     The next batch is opened while one is worked on.
 
     Raises:
-        FileNotFoundError, ValueError: as ``load``.
+        FileNotFoundError, ValueError: ``load`` raises them.
     """
     if not batches:
         return

@@ -1,4 +1,4 @@
-"""Where photos lie: each in a file of its own, or in a shard of many.
+"""Locations of photos: each in a file of its own, or in a shard of many.
 
 A photo in a shard has a path as others have, which leads on into the shard:
 
@@ -6,8 +6,8 @@ A photo in a shard has a path as others have, which leads on into the shard:
 * ``FILE.arrow/@COLUMN/ROW.jpg`` and ``FILE.parquet/@COLUMN/ROW.jpg``: the value of a row, or
   ``ROW/NAME.jpg`` where the photo has a name.
 
-Such a path says all that is needed to open the photo, so processes share no index, and a copy of
-the path opens the photo in any of them. Paths in order are in the order of the shard.
+Such a path suffices to open the photo, so processes share no index, and a copy of the path opens
+the photo in any process. Paths in order are in the order of the shard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_SHARD = re.compile(r"(.+?\.(?:tar|arrows?|feather|ipc|parquet|pq))/@([^/]+)/
 
 @dataclass(frozen=True, slots=True)
 class ShardPlace:
-    """Where a photo lies in a shard.
+    """The location of a photo in a shard.
 
     Attributes:
         file: the shard.
@@ -49,7 +49,7 @@ def member_path(shard: str | Path, offset: int, name: str) -> str:
 
     Args:
         shard: the tar file.
-        offset: where the header of the member begins, in bytes.
+        offset: offset of the member's header, in bytes.
         name: name of the member, relative and without ``..``.
     """
     return f"{shard}/@{offset:012d}/{name}"
@@ -60,15 +60,15 @@ def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
 
     Args:
         file: the file.
-        column: that holds photos; a field of a structure after a dot.
-        row: from 0.
+        column: column of photos; a field of a structure after a dot.
+        row: row number from 0.
         suffix: suffix of the photo, such as ``".jpg"``; or its name after a ``/``.
     """
     return f"{file}/@{quote(column, safe='')}/{row:09d}{suffix}"
 
 
 def place_in_shard(path: str | Path) -> ShardPlace | None:
-    """Where a photo lies in a shard; None for one in a file of its own."""
+    """The location of a photo in a shard; None for one in a file of its own."""
     text = str(path)
     if "/@" not in text:
         return None
@@ -97,7 +97,7 @@ def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
     """The bytes of a photo, as a file.
 
     Raises:
-        FileNotFoundError: there is no such file, or it has no such row.
+        FileNotFoundError: the file or the row does not exist.
         ValueError: the shard has something else in that place.
     """
     place = place_in_shard(path)

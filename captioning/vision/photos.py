@@ -24,8 +24,8 @@ _inside: list[warnings.catch_warnings] = []  # once for each thread inside; all 
 def pillow_warnings_ignored() -> Iterator[None]:
     """Inside, nothing is warned of; filters are as before when the last thread has left.
 
-    Python's own context keeps filters by process: of two threads that overlap, the one that leaves
-    last would put back what the other one had set.
+    Python's own context keeps filters by process: if two threads overlap, the last to leave would
+    restore the other's setting.
     """
     with _lock:
         if not _inside:
@@ -92,8 +92,8 @@ def load_rgb(
 ) -> Image.Image:
     """The photo in RGB, turned by its EXIF orientation.
 
-    Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. In 32-bit
-    photos the value of white is not defined: integers are taken as 16-bit values, floats as values
+    Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. 32-bit
+    photos do not define the value of white: integers are taken as 16-bit values, floats as values
     in [0, 1], and a photo with other values is refused.
 
     Args:
@@ -165,7 +165,7 @@ class RefusedPhoto(ValueError):
 
     Args:
         reason: why.
-        photo: which.
+        photo: name of the photo.
     """
 
     def __init__(self, reason: str, photo: Image.Image) -> None:

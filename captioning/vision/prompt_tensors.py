@@ -57,12 +57,12 @@ PROBE_TEXT = " a dog runs on the grass"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLayout:
-    """What a processor's tensors are.
+    """The layout of a processor's tensors.
 
     Attributes:
         by_text: names of tensors whose second dimension grows with the text.
-        captions: of those with a place for each token, ``(1, 1, ...)`` what a caption's token has;
-            None: the same as the prompt's last one.
+        captions: for tensors with a value for each token, ``(1, 1, ...)`` the value of a caption's
+            token; None: the value of the prompt's last token.
     """
 
     by_text: frozenset[str]
@@ -72,13 +72,13 @@ class PromptLayout:
 class PromptedProcessor:
     """Photos and one prompt as the tensors of an image-to-text model.
 
-    Tensors have the processor's names with `PREFIX` before them. Those by token, such as
+    Tensors have the processor's names with `PREFIX` before them. Tensors by token, such as
     ``prompt.input_ids (I, P)``, are padded at the left; beside each of them but the ids,
-    ``prompt.NAME.caption (I, 1)`` is what a caption's tokens have there. Beside each tensor of
-    photos, ``prompt.NAME.counts (I,)`` says how many rows are of each photo.
+    ``prompt.NAME.caption (I, 1)`` is the value of a caption's tokens. Beside each tensor of photos,
+    ``prompt.NAME.counts (I,)`` says how many rows are of each photo.
 
-    What a tensor is, calls with photos and texts of two sizes tell. Joined photos are held against
-    the processor's own call for both.
+    Calls with photos and texts of two sizes show the kind of each tensor. Joined photos are held
+    against the processor's own call for both.
 
     Args:
         pretrained: hub name or folder of the model.
@@ -111,7 +111,7 @@ class PromptedProcessor:
 
         Args:
             photo: RGB, of any size.
-            text: in place of the prompt's, as `PromptFormat.text` has it.
+            text: text in place of the prompt's, in the form of `PromptFormat.text`.
 
         Raises:
             RefusedPhoto: the processor refuses the photo, the text or its options.
@@ -122,7 +122,7 @@ class PromptedProcessor:
         """As `read_photo`, of a file.
 
         Raises:
-            FileNotFoundError: there is no such photo.
+            FileNotFoundError: the photo does not exist.
             ValueError: a photo that cannot be opened, or that the processor refuses; names it.
         """
         photo = load_rgb(path)
@@ -384,7 +384,7 @@ def unpadded(tensors: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
 def rows_of(
     tensors: Mapping[str, Tensor], image_index: Tensor, host: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of B captions from those of I photos.
+    """The tensors of B captions from the tensors of I photos.
 
     Args:
         tensors: see `PromptedProcessor.joined`.

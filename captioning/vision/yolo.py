@@ -1,7 +1,7 @@
 """YOLO detectors as their trainers export them: ONNX files that know their classes.
 
 Two exports are read. Ultralytics' (YOLOv8 to YOLO26, YOLOv10's and YOLO26's without doubles too)
-say their task in the file; those of the YOLOv5 repository do not. Both name their classes there.
+say their task in the file; exports of the YOLOv5 repository do not. Both name their classes there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class YoloDetector(AbstractDetector):
     Args:
         model: the file.
         labels: file of class names, one a line, for a file that does not hold them.
-        device: where it runs; others than ``cpu`` need an onnxruntime built for them.
-        **options: of `AbstractDetector`.
+        device: device of the network; devices other than ``cpu`` need an onnxruntime built for
+            them.
+        **options: options of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.

@@ -77,7 +77,7 @@ class Rows:
         return rows if self.index is None else rows.index_select(0, self.index)
 
     def collect(self, spread: Tensor) -> Tensor:
-        """What `spread` gave, or was computed of it, as rows again."""
+        """The result of `spread`, or values computed from it, as rows again."""
         rows = spread.flatten(0, 1)
         return rows if self._are_all else rows.index_select(0, self.places)
 

@@ -63,7 +63,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     @property
     def limit(self) -> int | None:
-        """Positions that the model knows, or None where there is no limit."""
+        """Number of positions of the model, or None if there is no limit."""
         return getattr(self.network.config, "max_position_embeddings", None)
 
     def read(self, vectors: Tensor) -> Tensor:

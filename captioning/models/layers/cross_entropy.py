@@ -49,7 +49,7 @@ def caption_losses(
         logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
             left out, caption by caption.
         batch: the captions.
-        places: of these tokens.
+        places: positions of these tokens.
         smoothing: see `token_losses`.
     """
     tokens, _ = batch.caption_tokens()
@@ -60,7 +60,7 @@ def caption_losses(
 def head_losses(
     head: Any, states: Tensor, targets: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """As `token_losses`, of a network's last layer and what it reads.
+    """`token_losses` from a network's last layer and the layer's input.
 
     Logits of many tokens are computed in chunks, and again in the backward pass, so that no more
     than about `CHUNK` bytes of them are held.
@@ -90,7 +90,7 @@ def _of_chunk(
 def head_caption_losses(
     head: Any, states: Tensor, batch: Batch, smoothing: float = 0.0
 ) -> CaptionLosses:
-    """As `padded_caption_losses`, of a network's last layer and what it reads.
+    """`padded_caption_losses` from a network's last layer and the layer's input.
 
     Logits are computed for the captions' own tokens alone, see `head_losses`.
 

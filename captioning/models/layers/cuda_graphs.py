@@ -2,8 +2,8 @@
 
 A GPU computes a small operation faster than a processor starts it, so that it waits for the
 processor most of the time. A graph is recorded once, with its backward pass, and started as one. It
-has fixed shapes and reads fixed places of memory: callers pad what they pass to the largest shapes
-seen, and weights are read where they are.
+has fixed shapes and reads fixed places of memory: callers pad arguments to the largest shapes seen,
+and weights are read in place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AbstractGraphedPart(ABC):
 
     @abstractmethod
     def use_cuda_graphs(self) -> None:
-        """From now on train on a GPU by graphs."""
+        """Train on a GPU by graphs from now on."""
 
 
 class Room:
@@ -50,7 +50,7 @@ class Room:
         return self._sizes
 
     def missing(self, number: int, length: int, limit: int | None = None) -> tuple[int, ...]:
-        """What `torch.nn.functional.pad` adds to ``number`` sequences of ``length``.
+        """The padding of `torch.nn.functional.pad` for ``number`` sequences of ``length``.
 
         Args:
             number, length: the sizes to pad.
@@ -74,8 +74,8 @@ class Graphed:
     as the function does. So do calls without gradients or without a GPU.
 
     Args:
-        function: of tensors, gives tensors that need gradients. What it draws has to come from
-            torch's generator of the GPU.
+        function: function of tensors that returns tensors with gradients. Its random draws must
+            come from torch's generator of the GPU.
     """
 
     def __init__(self, function: Function) -> None:

@@ -53,7 +53,7 @@ class Gaussian:
 
     @classmethod
     def of(cls, statistics: Tensor, *, bounded: bool = True) -> Gaussian:
-        """From a layer's output ``(..., 2Z)``: means, then log-variances.
+        """Made from a layer's output ``(..., 2Z)``: means, then log-variances.
 
         ``bounded`` log-variances are squashed smoothly into ``(-MAX_LOG_VARIANCE,
         MAX_LOG_VARIANCE)``: in a chain each latent feeds the next one's variance, and a large one

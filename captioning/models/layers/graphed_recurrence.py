@@ -24,7 +24,7 @@ Recurrence = Callable[
 class GraphedRecurrence:
     """As `recurrence`; where it trains on a GPU, batches are padded to the largest seen.
 
-    What is padded is computed and has no gradients, so that results differ by rounding alone.
+    Padding is computed without gradients, so that results differ by rounding alone.
     """
 
     def __init__(self) -> None:

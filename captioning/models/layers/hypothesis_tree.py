@@ -137,7 +137,7 @@ class HypothesisTree(AbstractDecoderState):
             image_pairs: see the class.
             images: see the class.
             images_exist: ``(I, S) bool`` of ``images``; None: all exist.
-            device: where the decoder lives.
+            device: device of the decoder.
         """
         mask = None
         if images is not None and images_exist is not None:
@@ -214,7 +214,7 @@ def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """What fused attention does not tell: its weights, a mean over heads.
+    """A value that fused attention does not return: its weights, a mean over heads.
 
     Args:
         queries: ``(I, heads, K, d)`` of the hypotheses.

@@ -1,4 +1,4 @@
-"""What a frozen image encoder makes of photos: computed once, and kept between epochs."""
+"""The output of a frozen image encoder for photos: computed once, and kept between epochs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class ImageStates:
     """Outputs of a network's image encoder by photo, which its calls take in place of pixels.
 
-    A photo is encoded by itself, so that its states are the same bits in any batch, also in a run
-    that resumes. They are kept on the host.
+    Each photo is encoded alone, so that its states are the same to the bit in any batch, also in a
+    resumed run. They are kept on the host.
 
     Args:
         network: whose `unfit` is empty.

@@ -1,4 +1,4 @@
-"""From photos and prompts to the part of an image-to-text model that speaks."""
+"""The path from photos and prompts to the text decoder of an image-to-text model."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ImageTextParts:
         """The speaker's inputs for I photos.
 
         Args:
-            tensors: what `captioning.vision.prompt_tensors.PromptedProcessor` made.
+            tensors: tensors from `captioning.vision.prompt_tensors.PromptedProcessor`.
             images: outputs of the image encoder (`GIVEN`), in place of pixels.
         """
         if images is not None:

@@ -118,7 +118,7 @@ class Terms:
     def parts(self) -> dict[str, Tensor]:
         """Logged values: nats a word, and the share of the latents' dimensions that are active.
 
-        A collapsed latent holds no information about its caption: none of its dimensions is active.
+        A collapsed latent holds no information about its caption: no dimension is active.
         """
         words = self.lengths.sum()
         parts = {"nll": self.nll.detach().sum() / words}

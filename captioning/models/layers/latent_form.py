@@ -1,4 +1,4 @@
-"""What of COS-CVAE the paper and its authors' code do in different ways."""
+"""The choices in which COS-CVAE's paper and its authors' code differ."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InputWords:
     """Captions' words as the networks read them.
 
     Args:
-        form: what unknown and dropped words become.
+        form: treatment of unknown and dropped words.
         tokenizer: tokenizer of the words.
         dropout: share of the input words that is dropped in training, in [0, 1).
 

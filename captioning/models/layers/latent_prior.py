@@ -12,7 +12,7 @@ from captioning.models.layers.gaussian import Gaussian
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWords:
-    """What a prior that reads words remembers of G hypotheses.
+    """The memory of G hypotheses in a prior that reads words.
 
     Attributes:
         context, context_cell: ``(G, H)`` of the context's LSTM.
@@ -34,8 +34,8 @@ class ReadWords:
 class LatentPrior(nn.Module):
     """Priors of both latents given the image, each given the earlier latents.
 
-    What they are conditioned on are ``conditions (B, T, D')``: the mean feature, and the embedding
-    of the word before where they read words.
+    They are conditioned on ``conditions (B, T, D')``: the mean feature, and the embedding of the
+    word before where they read words.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LatentPrior(nn.Module):
     def distributions(
         self, mean: Tensor, words: Tensor, context: Tensor, objects: Tensor
     ) -> tuple[Gaussian, Gaussian]:
-        """Of both latents, given ``context (B, T, Zm)`` and ``objects (B, T, Zo)``."""
+        """Distributions of both latents for ``context (B, T, Zm)``, ``objects (B, T, Zo)``."""
         conditions = self.conditions(mean, words)
         return (
             self.context_distributions(conditions, context),
@@ -110,7 +110,7 @@ class LatentPrior(nn.Module):
     def draw_objects(
         self, conditions: Tensor, context: Tensor, noise: Tensor, temperature: float
     ) -> Tensor:
-        """``(B, T, Zo)`` latents of the objects, given those of the context."""
+        """``(B, T, Zo)`` latents of the objects, given the context's latents."""
         value, state, values = torch.zeros_like(noise[:, 0]), None, []
         for step, step_noise in enumerate(noise.unbind(1)):
             inputs = torch.cat([conditions[:, step], context[:, step], value], 1)[:, None]

@@ -91,7 +91,7 @@ class DrawChain:
     def padded(
         self, draw: Function, statistics: Tensor, noise: Tensor, previous: Tensor
     ) -> tuple[Tensor, ...]:
-        """What ``draw`` gives for as many captions and steps as there were at most."""
+        """The result of ``draw`` for the maximum number of captions and steps so far."""
         captions, steps = noise.shape[:2]
         missing = (0, 0, *self._room.missing(captions, steps))
         drawn = draw(functional.pad(statistics, missing), functional.pad(noise, missing), previous)

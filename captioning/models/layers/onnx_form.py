@@ -33,7 +33,7 @@ class OnnxForm:
 
 
 def updown_form(model: Any) -> OnnxForm:
-    """That of `captioning.models.updown.UpDown`: a step reads the last word and four states."""
+    """The form of `captioning.models.updown.UpDown`: a step reads the last word and four states."""
     return OnnxForm(
         memory=UpDownMemory(model),
         step=UpDownStep(model),
@@ -45,7 +45,7 @@ def updown_form(model: Any) -> OnnxForm:
 
 
 def blip_form(model: Any) -> OnnxForm:
-    """That of `captioning.models.blip.Blip`: a step reads all words, and keeps nothing."""
+    """The form of `captioning.models.blip.Blip`: a step reads all words, and keeps nothing."""
     return OnnxForm(
         memory=BlipMemory(model),
         step=BlipStep(model),

@@ -29,7 +29,7 @@ class CaptionPlaces:
 
     @classmethod
     def of(cls, batch: Batch) -> CaptionPlaces:
-        """Of the batch's captions, on its device."""
+        """The packing of the batch's captions, on its device."""
         _, exist = batch.host.caption_tokens()
         mask, device = exist[:, 1:], batch.rows.device
         lengths = mask.sum(1)
@@ -75,7 +75,7 @@ class Packing:
         """Pack captions of ``lengths (B,)``, each at least 1.
 
         Args:
-            lengths: on the host, where the order is decided.
+            lengths: lengths on the host, where the order is decided.
             device: device of the values to pack.
         """
         order = torch.argsort(lengths, descending=True, stable=True)

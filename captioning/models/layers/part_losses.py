@@ -1,7 +1,7 @@
 """Losses and gradients of a batch that goes through a network in parts, one after another.
 
 Only one part's activations are held at once, and captions of like length are padded together. The
-gradient is that of the whole batch.
+gradient equals the whole batch's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IDS = f"{PREFIX}input_ids"
 
 
 def photo_parts(batch: Batch, most: int) -> list[list[int]]:
-    """Numbers of a batch's photos, part by part, those of the longest captions first.
+    """Numbers of a batch's photos, part by part, with the longest captions first.
 
     Args:
         batch: batch of captions.
@@ -118,7 +118,7 @@ def part_losses(
         parts: see `photo_parts`.
         losses: losses of a part and ``(B',) int64`` which of the batch's captions it has, with one
             mean (`CaptionLosses.means`).
-        parameters: that the losses depend on and that train.
+        parameters: trained parameters that the losses depend on.
         drops: whether there is dropout, whose masks depend on a token's place in its prompt.
 
     Returns:

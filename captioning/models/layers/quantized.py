@@ -164,7 +164,7 @@ def weight_type(layer: Any) -> torch.dtype:
 
 
 def stored_tensors(layer: Any) -> list[Tensor]:
-    """What a quantized layer keeps of its weights."""
+    """The tensors that store a quantized layer's weights."""
     weight = layer.weight
     if (state := getattr(layer, "quant_state", None)) is not None:
         inner = getattr(state, "state2", None)
@@ -197,7 +197,7 @@ def make_dense(network: Any) -> None:
 
 
 def is_of_quantized(name: str, layers: Container[str]) -> bool:
-    """Whether a tensor of a model's ``state_dict`` is what a quantized layer keeps of its weights.
+    """Whether a tensor of a model's ``state_dict`` stores a quantized layer's weights.
 
     Args:
         name: name of the tensor, such as ``"q_proj.weight.absmax"``.

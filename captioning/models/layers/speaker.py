@@ -117,7 +117,7 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Within, `read`, `read_prompts` and `read_captions` give what the `head` reads.
+        """Here `read`, `read_prompts` and `read_captions` return the `head`'s input.
 
         Raises:
             HeadNotLast: the network does something else with its logits, such as scaling them.
@@ -356,7 +356,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         Args:
             state: the memory before the first token.
             end_ids: tokens that end a caption.
-            **settings: of ``generate``.
+            **settings: arguments of ``generate``.
 
         Returns:
             ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: those of the beam, or

@@ -28,7 +28,7 @@ from torch.nn import functional
 class CellWeights:
     """Parameters of the recurrence; gates are ordered input, forget, output, candidate.
 
-    H is the size of the attention LSTM, L that of the language LSTM.
+    H is the size of the attention LSTM, L the size of the language LSTM.
 
     Attributes:
         hidden: ``(4H, L + H)`` attention LSTM's product with ``[h2, h1]``.

@@ -48,7 +48,7 @@ def build_bart(
     Args:
         tokenizer: whose vocabulary it has.
         hidden_size: D.
-        num_layers, num_heads, intermediate_size: of the encoder, and of the decoder.
+        num_layers, num_heads, intermediate_size: sizes of the encoder, and of the decoder.
         max_positions: tokens that either can read.
         dropout: dropout of states, of attention and inside feed-forward layers.
     """

@@ -40,7 +40,7 @@ def arrow_errors(file: str) -> Iterator[None]:
     """Errors of Arrow become one line that names the file.
 
     Raises:
-        ValueError: the file is damaged, or holds what cannot be read.
+        ValueError: the file is damaged, or holds unreadable data.
     """
     try:
         yield
@@ -170,7 +170,7 @@ def photo_bytes(values: Any, file: str, column: str) -> Any:
 
     Args:
         values: N bytes, structures with a field ``bytes``, or lists of one of these.
-        file, column: for the message.
+        file, column: file and column for the message.
 
     Raises:
         ValueError: values of another kind.

@@ -1,8 +1,8 @@
 """The members of a tar file, read without ever extracting one.
 
 Python's ``tarfile`` takes a damaged header for the end of the file, and before 3.11.10 its patterns
-could be made to search for hours; both matter for files that come from elsewhere. What shards of
-photos hold is little: plain files, with names that may be long (GNU's and POSIX's headers).
+could be made to search for hours; both matter for files that come from elsewhere. Shards of photos
+use few features: plain files, with names that may be long (GNU's and POSIX's headers).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Member:
     """A member of a tar file.
 
     Attributes:
-        name: as written, which may lead anywhere.
+        name: name as written, which may lead outside the folder.
         kind: `FILE`, `FOLDER` or `OTHER`.
         size: size of its data in bytes.
         offset: offset of the header right before the data.
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A block of 512 bytes that says what follows."""
+    """A block of 512 bytes that describes the data after it."""
 
     name: bytes
     kind: bytes
@@ -79,7 +79,7 @@ def members(file: BinaryIO, file_size: int) -> Iterator[Member]:
 
     Args:
         file: the tar file; it may be moved in between.
-        file_size: in bytes.
+        file_size: size of the file in bytes.
 
     Raises:
         ValueError: the file is damaged or cut off, after the members that came before.

@@ -15,8 +15,8 @@ def read_member(shard: str, offset: str, name: str) -> bytes:
 
     Args:
         shard: the tar file, not compressed.
-        offset: where the member's header begins, in bytes.
-        name: that the member must have.
+        offset: offset of the member's header, in bytes.
+        name: required name of the member.
 
     Raises:
         FileNotFoundError: no such file.
