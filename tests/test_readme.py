@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from captioning.commands.main import main
+from captioning.inference.loading import SHIPPED
 from captioning.miniworld.dataset import read_miniworld
 from tests.front_page import PARTS, PICTURE, README, demo_scores, part
 
@@ -67,6 +68,16 @@ def test_what_check_prints_is_as_printed() -> None:
     lines = (README.parent / printed[1]).read_text(encoding="utf-8").splitlines()
     assert len(block[1].splitlines()) == 3
     assert set(block[1].splitlines()) <= set(lines)
+    said = re.search(r"generated scenes: (.*?) are among the ([\d,]+)", TEXT)
+    planted, found = re.findall(r"[\d,]*\d", said[1])[::2]
+    truth = next(line for line in lines if line.startswith("# beside the truth"))
+    assert f"swapped {planted};" in truth
+    assert f"among fit's {said[2]} {found};" in truth
+
+
+def test_the_score_of_the_captioner_in_the_package_is_its_cards() -> None:
+    card = json.loads((SHIPPED / "card.json").read_text(encoding="utf-8"))
+    assert f"test CIDEr-D {card['scores']['CIDEr-D']:.2f} on Flickr8k" in TEXT
 
 
 @pytest.fixture(scope="module")
