@@ -5,7 +5,7 @@
 # make test-changed  what test-all has beside test, of the rooms that the last 10 commits changed; ROOMS="tests/papers tests/tools", as CI
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make gpu-bench  those tests, then the speed of fine-tuning at the models' own sizes; at most 8 minutes
-# make families  every image-to-text family of transformers, and their table in docs/tutorials/vlm.md
+# make families  every image-to-text family of transformers, and their table in docs/results/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;

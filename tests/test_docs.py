@@ -129,7 +129,7 @@ def test_every_command_shows_examples_of_itself() -> None:
 
 def test_first_pages_do_not_teach_removal_by_loss() -> None:
     """Removal by plain loss wins nothing back (README's table), so it is no first example."""
-    first = {"README.md", "own_photos.md", "cookbook.md", "own_model.md"}
+    first = {"README.md", "own_photos.md", "own_model.md"}
     taught = [
         (page, word.split("=")[1])
         for page, command in COMMANDS
@@ -155,7 +155,7 @@ def test_keys_that_sentences_set_are_keys_of_a_config() -> None:
 
 
 def test_the_page_of_data_sets_has_all_of_them() -> None:
-    page = (REPOSITORY / "docs" / "guides" / "data_sets.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "guides" / "layouts.md").read_text(encoding="utf-8")
     names = {path.stem for path in (REPOSITORY / "configs" / "data").glob("*.yaml")}
     assert len(names) > 20
     assert sorted(name for name in names if f"`{name}`" not in page) == []

@@ -35,11 +35,11 @@ def _arguments(parser: ArgumentParser) -> None:
 def _check(options: Namespace) -> None:
     for name, successor in REMOVED.items():
         if getattr(options, name) is not None:
-            raise ValueError(f"--{name} was removed; {successor} (docs/guides/study.md)")
+            raise ValueError(f"--{name} was removed; {successor} (docs/cards/study.md)")
     if options.out is None and options.results is None:
         raise ValueError(
             "write tasks for Label Studio by --out FOLDER, or what people answered by "
-            "--answers FILE --results FOLDER (docs/guides/study.md)"
+            "--answers FILE --results FOLDER (docs/cards/study.md)"
         )
     if (options.answers is None) != (options.results is None):
         raise ValueError("--answers FILE and --results FOLDER need each other")

@@ -178,7 +178,7 @@ class Oracle(AbstractMetric):
 
 
 class SentenceQuality(AbstractMetric):
-    """Well-formedness of the first captions, ``G``; not GRUEN: docs/guides/metrics_control.md."""
+    """Well-formedness of the first captions, ``G``; not GRUEN: docs/cards/scores_control.md."""
 
     def __init__(self, *, well_formedness: WellFormedness) -> None:
         """Take the calibrated model."""

@@ -6,7 +6,7 @@ if they name it; it is *out-of-domain* if it shows any class, else *in-domain*. 
 compares the images whose caption mentions it with those that show it, over all images given, and is
 averaged over classes; so are *out-of-domain* caption scores, each class scored on the images that
 show it. A class that no image shows is left out of every mean, and listed.
-Sources, and where published scores differ: ``docs/guides/metrics_novel.md``.
+Sources, and where published scores differ: ``docs/cards/scores_novel.md``.
 """
 
 from __future__ import annotations

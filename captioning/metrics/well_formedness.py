@@ -13,7 +13,7 @@ cannot be compared with published ones:
   there by word mover's similarity, here by the cosine of their mean word vectors. A caption of one
   sentence loses nothing.
 
-Its accuracy on broken captions, and the threshold: ``docs/guides/metrics_control.md``.
+Its accuracy on broken captions, and the threshold: ``docs/cards/scores_control.md``.
 """
 
 from __future__ import annotations

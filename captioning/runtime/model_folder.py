@@ -61,7 +61,7 @@ def model_folder(
     if folder.is_file():
         raise ValueError(
             f"{name} is a file; give the folder of a saved model. `captioning convert` makes one "
-            "of a checkpoint that its authors published, such as BLIP's (docs/guides/convert.md)"
+            "of a checkpoint that its authors published, such as BLIP's (docs/guides/share.md)"
         )
     if folder.is_dir() or name.startswith((".", "/")):
         raise FileNotFoundError(

@@ -1,7 +1,7 @@
 """Vectors of single words: any GloVe file, or the packaged token table that needs no download.
 
 Nouns are compared by the cosine of these vectors. Published scores of controllable captioning use
-GloVe's 300 values; `build_token_table` works without them. `docs/guides/metrics_control.md`
+GloVe's 300 values; `build_token_table` works without them. `docs/cards/scores_control.md`
 compares how well the two separate synonyms from other words.
 """
 

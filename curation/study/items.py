@@ -145,7 +145,7 @@ def read_items(source: str | Path, within: Sequence[str | Path] = ()) -> list[It
     if (folder / "config.yaml").is_file():
         return _run_items(folder, roots)
     raise FileNotFoundError(
-        f"{folder}: neither a manifest ({' or '.join(NAMES)}) nor a run; docs/guides/study.md says "
+        f"{folder}: neither a manifest ({' or '.join(NAMES)}) nor a run; docs/cards/study.md says "
         "what the manifest holds"
     )
 

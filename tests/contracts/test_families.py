@@ -383,7 +383,7 @@ def check_gradients(case: Case) -> None:
         assert float((mine - gradient).norm()) <= most, name
 
 
-# Also those whose figures docs/tutorials/vlm.md gives.
+# Also those whose figures docs/results/vlm.md gives.
 SHOWN = ("smolvlm", "qwen3_vl", "llava_onevision")
 
 

@@ -1,4 +1,4 @@
-"""The table of families in docs/tutorials/vlm.md: ``python -m tests.families.table`` writes it."""
+"""The table of families in docs/results/vlm.md: ``python -m tests.families.table`` writes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captioning.runtime.processors import REFUSED
 from tests.contracts.test_families import BROKEN, ONE_BY_ONE, OWN_BEAMS
 from tests.families.registry import FAMILIES
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "vlm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "vlm.md"
 NAME = "families"  # of the page's marks
 ALSO = {"blip-2": ("blip2_opt", "blip2_t5")}  # under names of their text networks
 

@@ -1,4 +1,4 @@
-"""Tables of docs/tutorials/vlm.md and docs/guides/gpu.md that are built from records of benchmarks.
+"""Tables of docs/results/vlm.md and docs/guides/gpu.md that are built from records of benchmarks.
 
 python tools/studies/bench_tables.py
 
@@ -85,7 +85,7 @@ def main() -> None:
     """Fill both pages."""
     keys = ("form", "captions", "words", "way")
     table = fine_tuning(latest("bench_fine_tuning", keys))
-    fill(ROOT / "docs" / "tutorials" / "vlm.md", {"fine tuning": table})
+    fill(ROOT / "docs" / "results" / "vlm.md", {"fine tuning": table})
     table = memory(latest("bench_memory", ("form", "words", "change")))
     fill(ROOT / "docs" / "guides" / "gpu.md", {"memory": table})
 

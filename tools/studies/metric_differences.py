@@ -1,4 +1,4 @@
-"""Why scores differ between tools: the tables of ``docs/reference/metrics_differences.md``.
+"""Why scores differ between tools: the tables of ``docs/results/metric_differences.md``.
 
     python tools/studies/metric_differences.py
 
@@ -31,7 +31,7 @@ from captioning.metrics.rouge import prepare_rouge, score_rouge
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.results.table_formats import put_between_marks
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics_differences.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "metric_differences.md"
 NUM_IMAGES = 1000
 NUM_REFERENCES = 4
 RESAMPLES = 200  # of document frequencies counted anew: the slow way

@@ -75,7 +75,7 @@ def test_fewer_references_and_intervals_have_their_rows(study, tokens, monkeypat
 
 
 def test_the_page_has_a_place_for_every_table(study):
-    page = (ROOT / "docs" / "reference" / "metrics_differences.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "metric_differences.md").read_text(encoding="utf-8")
     for name in ["tokenizers", "bleu", "meteor", "cider", "intervals", "references", "mistakes"]:
         between = page.partition(f"<!-- {name} -->")[2].partition(f"<!-- /{name} -->")[0]
         assert "| --- |" in between, name

@@ -1,4 +1,4 @@
-"""The pictures in ``docs/guides/app.md``.
+"""The pictures in ``docs/guides/review.md``.
 
 ``CAPTIONING_IMAGES=docs/images pytest tests/curation/review/app/test_screenshots.py`` makes them
 anew.

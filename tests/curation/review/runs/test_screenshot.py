@@ -1,4 +1,4 @@
-"""The picture in ``docs/guides/report.md``, of a run on generated scenes.
+"""The picture in ``docs/guides/review.md``, of a run on generated scenes.
 
 ``CAPTIONING_IMAGES=docs/images pytest tests/curation/review/runs/test_screenshot.py`` makes it
 anew.
