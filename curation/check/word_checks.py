@@ -27,13 +27,13 @@ from curation.score.words import SecondLook, Words
 NAME = "wrong_word"
 # Relations and actions are left out: "over" and "on", "plays" and "runs" may both be true of a
 # photo, and of those that were most in doubt in Flickr8k hardly one was wrong
-# (docs/guides/wrong_words.md).
+# (docs/results/wrong_words.md).
 TOPICS = ("color", "number", "object", "people")
 MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
 MIN_WORDS_ALONE = 10_000  # the same of photos with one caption, where no other caption helps
 # Seeds: of deals and networks, whose probabilities are averaged. Where other captions help, two
 # deals into halves, learnt for three epochs, find as much as three into thirds for four, at a
-# third of the cost (docs/guides/wrong_words.md).
+# third of the cost (docs/results/wrong_words.md).
 NUM_SEEDS, NUM_FOLDS, NUM_EPOCHS = 2, 2, 3
 NUM_SEEDS_ALONE, NUM_FOLDS_ALONE, NUM_EPOCHS_ALONE = 3, 3, 4
 NUM_SOUND = 100  # words of a topic that show what the space gains by changing right ones
@@ -43,7 +43,7 @@ _LEAST_ODDS = -6.0  # log-odds below which nobody asks what other captions say
 _MOST_LOGIT = 4.0  # of the networks' probability: no estimate from a few captions is surer
 # The logit of the chance is a * logit of the networks' probability + b, by how many other captions
 # say the other word of the same thing and none this one: none, one, two, three or more. Fitted to
-# planted words and to judged ones of Flickr8k as it is, see docs/guides/wrong_words.md.
+# planted words and to judged ones of Flickr8k as it is, see docs/results/wrong_words.md.
 _CHANCES = ((0.6, -1.1), (0.5, 0.0), (0.09, 0.85), (0.1, 1.9))
 _SPREAD = 3.0  # of the photos' first principal component: networks train well on such inputs
 

@@ -7,7 +7,7 @@
 Photos and captions are ones that the joint space in the package was not trained on: Flickr8k's
 test, the last 1,000 of the COCO photos at hand, and generated scenes. A fault is planted at a time;
 a line of docs/results/records/check.jsonl is what one check made of it. ``--report`` builds the
-tables of docs/tutorials/check.md.
+tables of docs/results/check.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from curation.score.duplicate import difference_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "check.jsonl"
-PAGE = ROOT / "docs" / "tutorials" / "check.md"
+PAGE = ROOT / "docs" / "results" / "check.md"
 NAMES = {
     "flickr8k": "Flickr8k's test (photos)",
     "coco": "COCO (photos)",

@@ -7,7 +7,7 @@
 Words of Flickr8k's captions are replaced by others of their row. Sets of fewer photos, and of one
 caption a photo, show how much there must be to learn from. A line of
 docs/results/records/check_words.jsonl is what the check made of one set; ``--report`` builds the
-tables of docs/tutorials/check.md.
+tables of docs/results/check.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from curation.check.word_checks import NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "check_words.jsonl"
-PAGE = ROOT / "docs" / "tutorials" / "check.md"
+PAGE = ROOT / "docs" / "results" / "check.md"
 FAULTS: dict[str, dict[str, float]] = {
     "none": {},
     "uniform": {"color": 0.02, "number": 0.02, "object": 0.02},

@@ -18,7 +18,7 @@ the first caption of each photo alone:
 
 The space in the package learnt from these training photos, so a fair test needs HEADS of another
 (``captioning train-space out=HEADS``, of other photos). ``--selector`` trains nothing, and
-keeps counts of what would be removed; ``--report`` puts both into docs/guides/policies.md.
+keeps counts of what would be removed; ``--report`` puts both into docs/results/recommended.md.
 """
 
 from __future__ import annotations

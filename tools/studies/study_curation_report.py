@@ -42,7 +42,7 @@ RECOMMENDED, ORACLE = "remove_recommended_before", "remove_oracle_before"
 JUDGED = {"track": "none", RECOMMENDED: "recommended", ORACLE: "oracle"}
 FAULTS_OF = {"none": "0%", "swap5": "5%", "swap20": "20%", "swap40": "40%"}
 CAPTIONS_OF = {"flickr8k": "five", "flickr8k_2000": "five", "flickr8k_one": "one"}
-PAGE = ROOT / "docs" / "guides" / "policies.md"
+PAGE = ROOT / "docs" / "results" / "recommended.md"
 SELECTOR = (
     "python tools/studies/study_curation.py --selector --noise none swap5 swap20 swap40 "
     "--space coco_heads.safetensors"

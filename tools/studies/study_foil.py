@@ -7,7 +7,7 @@ Find the caption with a wrong word, find the word, correct it. As its authors do
 class gives way to another class of the same super-category that no caption of the photo names, and
 of these to the one that language expects most. Nothing is trained on foils. Each line of
 docs/results/records/foil.jsonl is what one kind of evidence made of them; ``--report`` builds the
-table of docs/guides/wrong_words.md, which says where this differs from the authors' protocol.
+table of docs/results/wrong_words.md, which says where this differs from the authors' protocol.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from captioning.text.word_rows import WORD, replace_word, row_words, same_thing,
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "foil.jsonl"
-PAGE = ROOT / "docs" / "guides" / "wrong_words.md"
+PAGE = ROOT / "docs" / "results" / "wrong_words.md"
 NUM_FOLDS = 3
 UNSEEN = 1000  # the last photos, which the space of photos and texts did not learn from
 SUPER_CATEGORIES = {

@@ -1,4 +1,4 @@
-"""Tables of docs/guides/wrong_words.md: training on mended captions, from its runs' records."""
+"""Tables of docs/results/wrong_words.md: training on mended captions, from its runs' records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from report_parts import METRIC, ROOT, spread
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines
 
-PAGE = ROOT / "docs" / "guides" / "wrong_words.md"
+PAGE = ROOT / "docs" / "results" / "wrong_words.md"
 ORACLE = "curation/score=truth"
 # The rows: overrides of captioning train. Those of the oracle know the planted words.
 ARMS: dict[str, list[str]] = {

@@ -1,4 +1,4 @@
-"""The tables of docs/guides/wrong_words.md, from the records of `study_words`."""
+"""The tables of docs/results/wrong_words.md, from the records of `study_words`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from page_tables import fill, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "words.jsonl"
-PAGE = ROOT / "docs" / "guides" / "wrong_words.md"
+PAGE = ROOT / "docs" / "results" / "wrong_words.md"
 NOISE: dict[str, dict[str, float]] = {
     "uniform": {"color": 0.05, "number": 0.05, "object": 0.05},
     "actions": {"action": 0.05},
