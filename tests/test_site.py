@@ -106,3 +106,25 @@ def test_earlier_addresses_lead_to_pages(site: ModuleType) -> None:
     assert not set(site.moved()) & there
     assert 'url=../guides/policies/"' in site.redirect("curation/index.html", "guides/policies.md")
     assert 'url=../../papers/"' in site.redirect("a/b/index.html", "papers/README.md")
+
+
+def test_pages_that_code_and_configs_name_are_there() -> None:
+    folders = (
+        "captioning",
+        "curation",
+        "augmentation",
+        "configs",
+        "papers",
+        "tools",
+        "tests",
+        ".ci",
+    )
+    files = [path for name in folders for path in (REPOSITORY / name).rglob("*.*")]
+    lost = {
+        name
+        for path in files
+        if path.suffix in (".py", ".yaml") and path != Path(__file__)
+        for name in re.findall(r"\bdocs/[a-z_/]+\.md", path.read_text(encoding="utf-8"))
+        if not (REPOSITORY / name).is_file()
+    }
+    assert not lost
