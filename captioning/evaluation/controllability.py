@@ -32,8 +32,9 @@ from captioning.config.ranges import (
 )
 from captioning.config.tasks import recorded
 from captioning.data.annotated_boxes import sample_size
-from captioning.data.batches.controls import CaptionControls, FixedControls
+from captioning.data.batches.controls import CaptionControls, FixedControls, overlap
 from captioning.data.steps.added_captions import read_added_captions
+from captioning.data.steps.take_detections import RegionsByImage, read_all_detections
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.settings import EvaluationPrecision, OtherData
 from captioning.interfaces import AbstractParser
@@ -53,9 +54,10 @@ from captioning.results.significance import paired_bootstrap
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
 from captioning.training.settings import Metrics, Part, Paths
-from captioning.types import Control, Sample
+from captioning.types import Control, Region, Sample
 
 Nouns = Literal["phrases", "labels"]
+SAME_OBJECT = 0.5  # intersection over union from which a detected box is of an annotated region
 # Groups that the config leaves out where nothing is chosen.
 CHOSEN = ("data", "search", "well_formedness", "gruen", "metrics")
 Regions = Literal["caption", "any"]
@@ -215,6 +217,7 @@ def evaluate_control(
     standard_by_batches: PositiveInt | None = None,
     max_images: PositiveInt | None = None,
     nouns: Nouns = "phrases",
+    detections: Sequence[Name] | None = None,
     exactly_five: bool = False,
     generated: Name | None = None,
     random: RandomControls = NO_RANDOM,
@@ -237,7 +240,7 @@ def evaluate_control(
         split: split of the data set.
         standard_by_batches: see `standard_scores`.
         max_images: number of images, from the first; None: all.
-        nouns: see `control_targets`.
+        nouns, detections: see `control_targets`.
         exactly_five: diversity is of photos with exactly five scored captions.
         generated: folder of captions whose controls are requested, see `control_targets`.
         random: random controls, which are requested, too.
@@ -253,6 +256,11 @@ def evaluate_control(
         ValueError: no caption of the split has a grounded noun.
         ModuleNotFoundError: the package of a scorer's weights is absent; nothing was captioned.
     """
+    if detections is not None and nouns != "labels":
+        raise ValueError(
+            "detections: their labels are the nouns asked for with nouns=labels alone; add it, or "
+            "leave detections out"
+        )
     evaluated = recorded(locals(), groups=CHOSEN)
     # Before anything is captioned, as what they need may be absent.
     parts = {"parser": build_part(parser), "vectors": build_part(word_vectors)}
@@ -262,7 +270,7 @@ def evaluate_control(
     loaded = load_run(Path(run), data, split, **options)
     other = None if generated is None else Path(generated)
     asked = {"max_images": max_images, "generated": other, "nouns": nouns}
-    targets = control_targets(loaded, parts["parser"], **asked)
+    targets = control_targets(loaded, parts["parser"], **asked, detections=detections)
     samples, controls, _ = zip(*targets, strict=True)
     captions = caption(loaded, samples, controls)
     options = {"statistics": _statistics(loaded), "exactly_five": exactly_five, **scorers}
@@ -304,6 +312,7 @@ def control_targets(
     max_images: int | None = None,
     generated: Path | None = None,
     nouns: Nouns = "phrases",
+    detections: Sequence[str | Path] | None = None,
 ) -> list[ControlTarget]:
     """Captions with a control to request: a sample, its control, and the nouns of its regions.
 
@@ -318,10 +327,14 @@ def control_targets(
         nouns: ``"phrases"``: the last ones of the phrases whose regions are requested;
             ``"labels"``: the labels of these regions, in COCO Entities the head nouns of the
             annotated chunks (CIC-BART-SSA, C.1).
+        detections: files of detections for ``"labels"``: a region's label is that of the detected
+            box that overlaps it most, if by `SAME_OBJECT`, as CIC-BART-SSA takes those of Faster
+            R-CNN for Flickr30k Entities. None: the annotations' labels.
 
     Raises:
-        ValueError: no caption has a control, or ``generated`` is of other photos or boxes.
-        FileNotFoundError: ``generated`` holds no captions.
+        ValueError: no caption has a control, ``generated`` is of other photos or boxes, or photos
+            are in no file of detections.
+        FileNotFoundError: ``generated`` holds no captions, or no such file of detections.
     """
     images = set(list(run.roster.rows_by_image)[:max_images])
     pool = run.roster.samples if generated is None else read_added_captions(generated, run.roster)
@@ -331,14 +344,53 @@ def control_targets(
             f"generated={generated}: no caption is of a photo of {run.roster.name}; set split="
         )
     controls = _control_reader(run)(samples)
+    if detections is not None:
+        samples = _with_detected_labels(samples, read_all_detections(detections))
     names = _labels(samples, controls) if nouns == "labels" else _heads(samples, controls, parser)
     targets = [target for target in zip(samples, controls, names, strict=True) if target[2]]
+    if not targets and detections is not None:
+        raise ValueError(
+            f"{run.roster.name}: no detected box overlaps a region that a caption speaks of by "
+            f"{SAME_OBJECT:g}: are detections={list(map(str, detections))} of these photos?"
+        )
     if not targets:
         raise ValueError(
             f"{run.roster.name}: no caption has a phrase with a region and a noun; choose data "
             "with grounded phrases, such as data=flickr8k_entities"
         )
     return targets
+
+
+def _with_detected_labels(samples: Sequence[Sample], detected: RegionsByImage) -> list[Sample]:
+    """Samples whose regions have the labels of detected boxes, empty where there is none.
+
+    Raises:
+        ValueError: photos that are not among the detections.
+    """
+    missing = dict.fromkeys(s.image_id for s in samples if s.image_id not in detected)
+    if missing:
+        raise ValueError(
+            f"the files of detections lack {len(missing)} photos, such as {next(iter(missing))}: "
+            "run captioning find-objects on this split, too, and name its file in detections"
+        )
+    regions: dict[tuple[str, tuple[Region, ...]], tuple[Region, ...]] = {}
+    for sample in samples:
+        key = (sample.image_id, sample.regions)
+        if key not in regions:
+            regions[key] = _relabelled(sample.regions, detected[sample.image_id])
+    return [replace(s, regions=regions[s.image_id, s.regions]) for s in samples]
+
+
+def _relabelled(regions: Sequence[Region], detected: Sequence[Region]) -> tuple[Region, ...]:
+    if not regions or not detected:
+        return tuple(replace(region, label="") for region in regions)
+    boxes = [np.array([r.box for r in some], dtype=np.float64) for some in (regions, detected)]
+    overlaps = overlap(*boxes)
+    best, enough = overlaps.argmax(1), overlaps.max(1) >= SAME_OBJECT
+    return tuple(
+        replace(region, label=detected[number].label if is_same else "")
+        for region, number, is_same in zip(regions, best, enough, strict=True)
+    )
 
 
 def _labels(samples: Sequence[Sample], controls: Sequence[Control]) -> list[tuple[str, ...]]:

@@ -326,6 +326,19 @@ def test_object_words_of_cutswap_at_full_size_are_those_that_come_nearest_to_the
         assert any("method.objects=FILE method.min_mentions=1" in text for text in way.differs)
 
 
+def test_main_rows_of_ssa_have_captions_that_this_package_makes() -> None:
+    """The method is to be reproduced; the authors' captions are rows of our own beside them."""
+    paper = load("cic_bart_ssa")
+    for item in paper.items.values():
+        for row in item.rows:
+            if row.run is None or "full" not in paper.runs[row.run].ways:
+                continue
+            way = paper.runs[row.run].ways["full"]
+            steps = [*way.steps, *(s for n in way.needs for s in paper.runs[n].ways["full"].steps)]
+            takes_theirs = any("method=ssa_authors" in step for step in steps)
+            assert takes_theirs == ("as the authors published them" in row.name), row.name
+
+
 @pytest.mark.parametrize("name", paper_names())
 def test_a_set_is_made_by_the_first_step_of_its_run(name: str) -> None:
     # it takes no folder that holds something else already, such as a language model that was taught

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +12,12 @@ import pytest
 
 from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.settings import LoaderSettings
+from captioning.data.steps.take_detections import detection_line
 from captioning.evaluation.controllability import (
     caption,
     compare_swapped,
     control_targets,
+    evaluate_control,
     rounds,
     standard_scores,
     swapped,
@@ -184,3 +187,44 @@ def test_batches_of_standard_scores_mix_photos() -> None:
     metrics = Metrics(test=["CIDEr-D"], val=["CIDEr-D"], tokenizer="python")
     scores = standard_scores(samples, captions, metrics, by_batches=5)
     assert scores["by_batches"]["CIDEr-D"] > 0  # batches of one photo alone would have 0
+
+
+def detected(folder: Path, *regions: tuple[str, tuple[int, int, int, int]]) -> Path:
+    found = [Region(box=box, label=label, score=0.9) for label, box in regions]
+    lines = [json.dumps({"detector": "frcnn"}), detection_line("a", "a.jpg", (100, 100), found)]
+    path = folder / "boxes.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_labels_asked_for_may_be_those_of_a_detector(tmp_path: Path) -> None:
+    """As CIC-BART-SSA's of Flickr30k Entities, whose annotations have no names of objects."""
+    boxes = ((0, 0, 10, 10), (20, 20, 60, 60), (70, 70, 90, 90), (0, 50, 10, 60))
+    regions = tuple(Region(box=box, label="people") for box in boxes)
+    asked = replace(sample(0, "a", "two young men", 0, 1, 2), regions=regions)
+    roster = SimpleNamespace(samples=(asked,), rows_by_image={"a": (0,)}, name="x")
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={}))
+    file = detected(
+        tmp_path,
+        ("dog", (1, 0, 10, 10)),
+        ("cat", (0, 0, 4, 10)),
+        ("man", (20, 22, 60, 60)),
+        ("sky", (70, 70, 99, 99)),  # too large to be the third
+    )
+    options = {"nouns": "labels", "detections": [file]}
+    ((_, _, labels),) = control_targets(run, build_caption_parser(), **options)
+    assert labels == ("dog", "man")
+    ((_, _, labels),) = control_targets(run, build_caption_parser(), nouns="labels")
+    assert labels == ("people",)
+    options["detections"] = [detected(tmp_path, ("dog", (80, 0, 99, 10)))]
+    with pytest.raises(ValueError, match="no detected box overlaps a region"):
+        control_targets(run, build_caption_parser(), **options)
+    roster.samples, roster.rows_by_image = (replace(asked, image_id="b"),), {"b": (0,)}
+    with pytest.raises(ValueError, match=r"the files of detections lack 1 photos, such as b"):
+        control_targets(run, build_caption_parser(), **options)
+
+
+def test_detections_are_for_nouns_by_labels_alone() -> None:
+    parts = {"paths": None, "parser": None, "word_vectors": None}
+    with pytest.raises(ValueError, match="detections: their labels .* nouns=labels alone"):
+        evaluate_control(run="nowhere", detections=["boxes.jsonl"], **parts)
