@@ -256,11 +256,6 @@ def evaluate_control(
         ValueError: no caption of the split has a grounded noun.
         ModuleNotFoundError: the package of a scorer's weights is absent; nothing was captioned.
     """
-    if detections is not None and nouns != "labels":
-        raise ValueError(
-            "detections: their labels are the nouns asked for with nouns=labels alone; add it, or "
-            "leave detections out"
-        )
     evaluated = recorded(locals(), groups=CHOSEN)
     # Before anything is captioned, as what they need may be absent.
     parts = {"parser": build_part(parser), "vectors": build_part(word_vectors)}
@@ -336,6 +331,8 @@ def control_targets(
             are in no file of detections.
         FileNotFoundError: ``generated`` holds no captions, or no such file of detections.
     """
+    if detections is not None and nouns != "labels":
+        raise ValueError("detections: choose nouns=labels, which alone takes their labels")
     images = set(list(run.roster.rows_by_image)[:max_images])
     pool = run.roster.samples if generated is None else read_added_captions(generated, run.roster)
     samples = [sample for sample in pool if sample.image_id in images]

@@ -17,7 +17,6 @@ from captioning.evaluation.controllability import (
     caption,
     compare_swapped,
     control_targets,
-    evaluate_control,
     rounds,
     standard_scores,
     swapped,
@@ -225,6 +224,6 @@ def test_labels_asked_for_may_be_those_of_a_detector(tmp_path: Path) -> None:
 
 
 def test_detections_are_for_nouns_by_labels_alone() -> None:
-    parts = {"paths": None, "parser": None, "word_vectors": None}
-    with pytest.raises(ValueError, match="detections: their labels .* nouns=labels alone"):
-        evaluate_control(run="nowhere", detections=["boxes.jsonl"], **parts)
+    run = SimpleNamespace()
+    with pytest.raises(ValueError, match="detections: choose nouns=labels"):
+        control_targets(run, build_caption_parser(), detections=["boxes.jsonl"])
