@@ -37,6 +37,8 @@ at full size, or the other way round.
   deviation.
 - **p**: two-sided, by a paired t-test over these seeds. Three seeds reach p < {SURE:g} only where
   their differences are much alike.
+- **could show**: the size from which an effect would have p < {SURE:g} with this spread and so many
+  seeds. One seed shows nothing.
 - **agrees**: p < {SURE:g} and the paper's sign. **contradicted**: p < {SURE:g} and the opposite
   sign, or any sign where the paper sees no difference. **too small to tell**: all others that were
   measured. The size is not judged, as models and data differ.
@@ -77,6 +79,18 @@ class Found:
         if error == 0:
             return float(self.mean == 0)
         return t_p_value(self.mean / error, len(self.values) - 1)
+
+    @property
+    def smallest(self) -> float | None:
+        """Size from which an effect of this spread has p < `SURE`; None for one seed."""
+        if self.deviation is None:
+            return None
+        low, high = 0.0, 1e3  # of t, which is 12.7 for two seeds
+        while high - low > 1e-6:
+            middle = (low + high) / 2
+            is_sure = t_p_value(middle, len(self.values) - 1) < SURE
+            low, high = (low, middle) if is_sure else (middle, high)
+        return high * self.deviation / math.sqrt(len(self.values))
 
 
 def t_p_value(t: float, degrees: int) -> float:
@@ -152,7 +166,17 @@ def effect_lines(paper: Paper, results: Results) -> list[str]:
             judged = judgement(published_sign(paper, effect), found)
             rows.append([*head, scale, *_numbers(found), f"{judged} {marks}".strip(), last])
             head, last = ["", ""], ""
-    columns = ["claim", "published", "scale", "here", "seeds", "p", "judgement", "would decide"]
+    columns = [
+        "claim",
+        "published",
+        "scale",
+        "here",
+        "seeds",
+        "p",
+        "could show",
+        "judgement",
+        "would decide",
+    ]
     return [*markdown_lines(columns, rows), *([""] if notes else []), *numbered_lines(notes)]
 
 
@@ -214,11 +238,13 @@ def _published(paper: Paper, effect: Effect) -> str:
 
 def _numbers(found: Found | None) -> list[str]:
     if found is None:
-        return ["—", "—", "—"]
+        return ["—", "—", "—", "—"]
     spread = "" if found.deviation is None else f" ± {found.deviation:.{found.digits}f}"
     size = f"{found.mean:+.{found.digits}f}"
     p_value = "—" if found.p_value is None else f"{found.p_value:.3f}"
-    return [f"{size}{spread}{_percent(found.mean, found.base)}", str(len(found.values)), p_value]
+    shows = "—" if found.smallest is None else f"{found.smallest:.{found.digits}f}"
+    size += f"{spread}{_percent(found.mean, found.base)}"
+    return [size, str(len(found.values)), p_value, shows]
 
 
 def _percent(value: float, base: float) -> str:

@@ -88,13 +88,14 @@ def test_an_effect_is_of_seeds_that_both_rows_have(tmp_path: Path, with_effect) 
     row = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert row[:2] == ["Ours is better", "C +1.5 (+1.5%)"]
     assert row[2:6] == ["flickr8k", "+10.00 ± 2.00 (+21.4%)", "3", "0.013"]
-    assert row[6:] == ["agrees [1]", "`ours` `base` 15 h 30 GB"]
+    assert row[6] == f"{4.3027 * 2 / 3**0.5:.2f}"
+    assert row[7:] == ["agrees [1]", "`ours` `base` 15 h 30 GB"]
     assert lines[-1] == "1. few photos"
 
 
 def test_an_effect_without_a_run_is_not_measured(tmp_path: Path, with_effect) -> None:
     lines = effect_lines(paper_of(tmp_path, with_effect), Results(tmp_path / "runs"))
-    assert "| — | — | — | — | not measured |" in lines[2]
+    assert "| — | — | — | — | — | not measured |" in lines[2]
 
 
 def test_rows_of_our_own_may_stand_for_the_papers(tmp_path: Path, with_effect) -> None:
@@ -102,7 +103,7 @@ def test_rows_of_our_own_may_stand_for_the_papers(tmp_path: Path, with_effect) -
     write_run(tmp_path / "runs", "ours", 0, 0.5)
     write_run(tmp_path / "runs", "base", 0, 0.4)
     lines = effect_lines(paper_of(tmp_path, with_effect), Results(tmp_path / "runs"))
-    assert "| -10.00 (-20.0%) | 1 | — | too small to tell" in lines[2]
+    assert "| -10.00 (-20.0%) | 1 | — | — | too small to tell" in lines[2]
 
 
 @pytest.mark.parametrize(
