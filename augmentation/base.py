@@ -33,7 +33,7 @@ class Picture:
 
     Attributes:
         path: an image file, or None: leave the sample as it is.
-        origin: where the picture comes from, in words that do not depend on the machine.
+        origin: source of the picture, in words that do not depend on the machine.
         problem: why there is none, in the same words for the same problem, so that it can be
             counted; empty where there is a picture.
         notes: further events to be counted, such as captions left out of a prompt.
@@ -52,7 +52,7 @@ class AbstractImageSource(ABC):
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
         """One answer a request, in order.
 
-        Called with the same requests in every process of a run, all of which get the same answers.
+        Every process of a run calls it with the same requests and gets the same answers.
 
         Args:
             requests: at most one a sample.
@@ -74,7 +74,7 @@ class AbstractImageSource(ABC):
     def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
         """Announce likely requests, likeliest first; each call replaces the former list.
 
-        Never waits, and never changes what `images` gives.
+        Never waits, and never changes the result of `images`.
         """
         del requests, seed
 

@@ -1,7 +1,7 @@
 """New pairs, or new captions alone: ``captioning augment method=NAME data=NAME out=FOLDER``.
 
 Settings are in ``configs/augmentation.yaml``; region_augmentation.md, ssa.md and toca.md in
-docs/cards say what is written.
+docs/cards describe the files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXECUTION_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Smoke(AbstractSettings):
-    """What ``debug=smoke`` sets."""
+    """Settings of ``debug=smoke``."""
 
     first_images: PositiveInt
     max_pairs: PositiveInt
@@ -97,9 +97,9 @@ def augment(
         seed: seed of all draws.
         max_pairs: the largest number of pictures, or of a corpus' captions.
         max_augmented: the set ends once pictures of so many captions could be made.
-        num_processes: that make pictures; 0: this process.
+        num_processes: number of processes that make pictures; 0: this process.
         sheet_number: pairs on the contact sheet.
-        spread: where captions are made; None: in this process.
+        spread: runs the generation of captions; None: this process does.
         plugins: packages that other processes import.
         smoke: the sizes under ``debug=smoke``; fewer photos may be asked for.
 
@@ -152,7 +152,7 @@ class _Making:
     Attributes:
         folder: the set's folder.
         recorded: plain settings that the set depends on.
-        spread: where captions are made; None: in this process.
+        spread: runs the generation of captions; None: this process does.
         plugins: packages that other processes import.
     """
 
@@ -370,7 +370,7 @@ def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a set without those of where and how fast it is made, at any depth."""
+    """Settings of a set, at any depth, without those that affect only execution."""
     parts = settings.keys() & {"method", "format"}
     return settings | {key: _mask_execution_keys(settings[key]) for key in parts}
 

@@ -78,7 +78,7 @@ def data_identity(roster: Roster) -> dict[str, str]:
     `Roster.fingerprint` covers ids and captions alone, as journals do not depend on boxes; sets do.
 
     Args:
-        roster: with the same regions in all samples of an image.
+        roster: roster with the same regions in all samples of an image.
 
     Returns:
         ``roster``, its name; ``fingerprint``; and ``boxes``, 16 hex digits of a SHA-256 of regions

@@ -18,7 +18,7 @@ class AbstractTokenizer(ABC):
     """Text to token ids and back. Ids are in [0, len(self)).
 
     Attributes:
-        kind: by which a saved `state` is found to be of this class, where it holds ``"kind"``.
+        kind: marks a saved `state` of this class, under its key ``"kind"``.
         of_processor: whether a processor of transformers makes its tokens, and reads the photos.
     """
 
@@ -67,10 +67,10 @@ class AbstractTokenizer(ABC):
         return 0
 
     def token_spans(self, caption: str) -> list[tuple[int, int]]:
-        """Where the tokens of ``encode(caption)`` stand: one ``(start, stop)`` a token.
+        """The character spans of the tokens of ``encode(caption)``: one ``(start, stop)`` a token.
 
-        ``caption[start:stop]`` has the token's characters, without spaces at its ends. Tokens that
-        stand for none of the caption's characters, as begin and end, have an empty span.
+        ``caption[start:stop]`` has the token's characters, without spaces at its ends. Tokens
+        without characters of the caption, such as begin and end, have an empty span.
 
         Raises:
             ValueError: the tokenizer does not tell.
@@ -116,7 +116,7 @@ class AbstractTokenizer(ABC):
         return frozenset()
 
     def token_id(self, token: str) -> int | None:
-        """Id of a token by its exact name, or None if there is none of that name."""
+        """Id of a token by its exact name, or None if no token has that name."""
         return None
 
     def log_frequencies(self) -> list[float] | None:
@@ -160,7 +160,7 @@ class PairScorer(Protocol):
 
     @property
     def name(self) -> str:
-        """What is measured and by which weights, for reasons and reports."""
+        """The measured quantity and the weights that measure it, for reasons and reports."""
         ...
 
     @property
@@ -195,7 +195,7 @@ class CaptionWriter(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the model, as origins of captions have it."""
+        """Name of the model, as in origins of captions."""
         ...
 
     @property
@@ -209,7 +209,7 @@ class CaptionWriter(Protocol):
         ...
 
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
-        """Do once what all photos need that `write_captions` will be given in batches.
+        """Prepare all photos once before `write_captions` receives them in batches.
 
         Raises:
             ValueError: a photo that cannot be read.

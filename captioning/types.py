@@ -4,7 +4,7 @@ B captions in a batch, I images in a batch, T tokens, R regions (or grid cells),
 V vocabulary, K beams, S machine states, G flattened search group (images times beams),
 N roster size.
 
-All records are frozen: what flows through the framework is replaced, never changed in place.
+All records are frozen: records in the framework are replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Token:
     """A word of a parsed caption.
 
     Attributes:
-        text: as written.
+        text: text as written.
         lemma: dictionary form, lower case: ``"men"`` has ``"man"``.
         pos: universal part of speech, such as ``"NOUN"``.
         tag: Penn Treebank tag, such as ``"NNS"``.
@@ -118,7 +118,7 @@ Parse = tuple[Token, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One caption of one image: what is trained on, tracked and curated.
+    """One caption of one image: the unit of training, tracking and curation.
 
     Attributes:
         row: position in the roster, the key of every ``(N,)`` tensor.
@@ -158,10 +158,10 @@ class Edit:
 
     Attributes:
         sample_id: the sample that is changed.
-        action: what is done to it.
+        action: action on the sample.
         value: the new caption, the new image's path, the new weight or bucket as text, the masked
             spans (`captioning.data.roster.parse_masks`), or None for a removal.
-        origin: where the value comes from, such as ``"sibling:IMAGE#3"``; becomes the sample's.
+        origin: source of the value, such as ``"sibling:IMAGE#3"``; becomes the sample's.
         reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.
         policy: name of the policy.
         epoch: epoch (from 0) at whose end it was decided; -1 for before training.

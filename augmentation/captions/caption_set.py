@@ -51,7 +51,7 @@ def write_captions(
         folder: the set's folder.
         roster: the data that they are made from.
         settings: plain values that they depend on; the folder is refused to another set.
-        spread: where captions are made; None: in this process.
+        spread: runs the generation of captions; None: this process does.
         build: makes a worker in other processes; None: this process' method works.
         plugins: see `Job`.
 

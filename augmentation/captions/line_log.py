@@ -39,7 +39,7 @@ def cut_to_complete_lines(path: Path) -> int:
 def cut_to_lines(path: Path, *, first: int, step: int) -> int:
     """The same, down to ``first`` lines and a multiple of ``step`` more, or to nothing.
 
-    So what follows is computed in the groups in which a run without a stop computes it.
+    So the rest is computed in the same groups as in an uninterrupted run.
     """
     number = cut_to_complete_lines(path)
     kept = first + (number - first) // step * step if number >= first else 0

@@ -77,7 +77,7 @@ class Elsewhere:
     """Other processes, in which a part of a method's work is done.
 
     Attributes:
-        spread: where they are.
+        spread: runs the generation.
         build: makes `AbstractCorpusMethod.worker` in each process.
         settings: plain values that the work depends on.
         folder: folder of the shards' files.
@@ -134,7 +134,7 @@ class AbstractCorpusMethod(ABC):
 
     @abstractmethod
     def worker(self, captions: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
-        """What works in a process of its own: items to plain records; see `captioning.spread.base`.
+        """The part in a separate process: items to plain records; see `captioning.spread.base`.
 
         Args:
             captions: captions of the corpus.
@@ -150,8 +150,8 @@ def placed_phrases(
 ) -> tuple[Phrase, ...]:
     """Phrases in their order in a text, with their chains, kinds and regions.
 
-    A phrase becomes the first place of what is sought for it that no phrase before has; without
-    one it spans the complete text, after the others.
+    A phrase takes the first match that no earlier phrase has; without one it spans the complete
+    text, after the others.
 
     Args:
         phrases: phrases of another text, or of none.

@@ -217,7 +217,7 @@ def sum_of_squares(vectors: np.ndarray, labels: np.ndarray) -> float:
 def silhouette(vectors: np.ndarray, labels: np.ndarray) -> float | None:
     """Mean silhouette in [-1, 1] by Euclidean distance; None where it is not defined.
 
-    That is with one cluster, or with as many clusters as words.
+    This holds with one cluster, or with as many clusters as words.
 
     Raises:
         ModuleNotFoundError: scikit-learn is not installed.
@@ -272,7 +272,7 @@ def cluster_curves(
     methods: Sequence[Method] = METHODS,
     seed: int = 0,
 ) -> tuple[CurvePoint, ...]:
-    """Both measures for each algorithm and each number of clusters up to that of the words.
+    """Both measures for each algorithm and each number of clusters up to the number of words.
 
     Raises:
         ValueError: no number is left, or an unknown method.
@@ -311,13 +311,13 @@ def write_cluster_report(
 ) -> tuple[str, ...]:
     """Write ``clusters.json``, ``clusters.md``, ``curves.json``, ``curves.png`` and ``tsne.png``.
 
-    ``silhouettes.json`` has those of the curves by algorithm and number of clusters.
+    ``silhouettes.json`` has the curves' silhouettes by algorithm and number of clusters.
 
     Args:
         folder: made if need be.
-        embeddings: what was clustered.
+        embeddings: the clustered embeddings.
         clusters: their clusters.
-        curves: from `cluster_curves`.
+        curves: result of `cluster_curves`.
         table: gives the words of each class in singular and plural; None lists names.
         seed: seed of t-SNE.
 

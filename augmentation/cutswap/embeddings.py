@@ -58,7 +58,7 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
 
     Args:
         words: distinct, such as `ObjectTable.names`.
-        embed: from `by_texts` or `by_word_vectors`.
+        embed: function from `by_texts` or `by_word_vectors`.
 
     Raises:
         ValueError: no words, none of them with a vector, or vectors that are not finite.

@@ -1,11 +1,11 @@
 """The complete CutSwap: captions with an object swapped, photos with a patch of the new object.
 
-The thesis' chapters 3 and 4 (Hahn, 2022). Of each augmented caption's n_p texts with n_i patches
-each, `augmentation.regions.reranking.Ranker` keeps the best pairs.
+The thesis' chapters 3 and 4 (Hahn, 2022). Each augmented caption has n_p texts with n_i patches
+each; `augmentation.regions.reranking.Ranker` keeps the best pairs.
 
-Figures A1 and A2 show pictures with several captions: all those of the photo that name the object,
-with the same new object. Attributes are replaced where a caption has some. Captions that do not
-name the object, or name it twice, are left out, and so are those in which another word has its
+Figures A1 and A2 show pictures with several captions: all captions of the photo that name the
+object, with the same new object. Attributes are replaced where a caption has some. Captions that do
+not name the object, or name it twice, are left out, and so are those in which another word has its
 boxes.
 """
 
@@ -129,14 +129,14 @@ PARSED_AT_ONCE = 2048  # captions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataStatistics:
-    """What was counted in a data set's captions and boxes.
+    """Counts from a data set's captions and boxes.
 
     Attributes:
         words: object words.
         patches: boxes that can be cut out.
         table: objects and attributes of the captions.
         embeddings: vectors of the table's names.
-        clusters: of these names.
+        clusters: clusters of these names.
         swapper: swapper of captions.
     """
 
@@ -153,12 +153,12 @@ class CutSwap(AbstractRegionMethod):
 
     Args:
         parser: parser of captions.
-        embed: of object words, for the clusters.
+        embed: embeds object words, for the clusters.
         encoder: encoder of pairs, for the ranking.
         rules: rules of captions; objects without boxes are never swapped.
         clustering: clustering of object words.
         areas: areas of a photo that may be replaced.
-        limits: which box may replace which.
+        limits: limits on the boxes that may replace each other.
         num_patches: n_i, at most so many patches a caption.
         captions_per_photo: at most so many captions of a photo are augmented; None: all.
         all_captions: a picture has all captions of its photo that name the object, changed alike
@@ -435,7 +435,7 @@ class CutSwap(AbstractRegionMethod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCaption:
-    """A caption of a photo with what it mentions."""
+    """A caption of a photo with its mentions."""
 
     sample: Sample
     parse: Parse
@@ -500,7 +500,7 @@ def proposal(
         swap: its caption, which pairs are ranked by.
         patch: patch of the new object.
         targets: boxes of the old one.
-        protected: what stays visible.
+        protected: areas that stay visible.
         others: captions of the photo that were changed with it, before and after.
     """
     pastes = tuple(

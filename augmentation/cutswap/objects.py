@@ -1,4 +1,4 @@
-"""What objects and attributes the captions of a data set mention, and where each can be seen.
+"""Objects and attributes that a data set's captions mention, and the boxes that show them.
 
 The pre-processing of CutSwap (Hahn, 2022, section 3.2.1). Its clusters are made apart, from the
 names in the table: `augmentation.cutswap.clusters`.
@@ -114,7 +114,7 @@ class ObjectTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names in the singular, sorted: what is clustered (section 4.4.1)."""
+        """Names in the singular, sorted: the clustered words (section 4.4.1)."""
         return tuple(sorted({object_class.name for object_class in self.classes}))
 
 
@@ -136,7 +136,7 @@ def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> 
 
     Boxes of a phrase that holds the object's word (Flickr30k Entities), or else those whose label
     is the object's name (section 3.2.3), or, if there are none, a word for the same class: a man is
-    no woman where boxes tell them apart, and has a box labelled person where they do not.
+    not a woman if box labels distinguish them; otherwise he has a box labelled person.
     """
     words = {mention.name, mention.form}
     same_class = {label for word in words for label in labels.get(word, ())}
@@ -162,11 +162,11 @@ def shares_boxes(
     shows which is not known.
 
     Args:
-        sample: with the caption.
+        sample: sample with the caption.
         parse: the caption's parse.
         mention: the object; one with boxes of phrases shares none by labels.
         mentions: all of the caption.
-        labels: from `build_labels`.
+        labels: result of `build_labels`.
         same_label: count mentions of one label, too ("a dog chases another dog"); False: only
             where one of the two has its boxes by a word for the same class.
     """
@@ -259,12 +259,12 @@ def build_object_table(
         roster: the data set.
         parses: one a sample, in order.
         object_words: the object classes.
-        labels: which box labels show an object, from `build_labels`; None: those of its own name.
+        labels: box labels that show an object, from `build_labels`; None: labels of its own name.
         min_uses: pairs of object and attribute seen less often are dropped.
         min_mentions: classes seen less often are dropped; None: ``min_uses``.
         note: called with a sample, its parse, each mention that has boxes, and their positions in
             ``sample.regions``.
-        mention_rules: what counts as an object; None: the rules' defaults.
+        mention_rules: rules for objects; None: the rules' defaults.
 
     Raises:
         ValueError: not one parse a sample, a parse of another caption, or ``min_uses`` below 1.

@@ -1,4 +1,4 @@
-"""Where objects can be cut out and where they can be put in: CutSwap's image manipulation.
+"""Finds patches to cut out and boxes to paste them into: CutSwap's image manipulation.
 
 Section 3.2.3 of the thesis (Hahn, 2022): the boxes of an object in its photo, doubles suppressed,
 and patches with another object whose size in pixels and aspect are alike.
@@ -46,7 +46,7 @@ PEOPLE = COCO_OBJECTS[0].split(",")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Areas:
-    """What of a photo may be replaced.
+    """The replaceable objects of a photo.
 
     Attributes:
         smallest, largest: share of the photo that all boxes of the object cover together.
@@ -100,7 +100,7 @@ class Areas:
         mentions: Sequence[Mention],
         labels: Labels,
     ) -> bool:
-        """Whether replacing an object by its label would cover what another word names.
+        """Whether replacing an object by its label would cover another named object.
 
         Words that one label shows only as words of one class, such as a man and a woman labelled
         person, always share its boxes (`shares_boxes`).
@@ -190,8 +190,8 @@ class Patch:
 
     Attributes:
         image_id: its photo's id.
-        image_path: that photo.
-        box: in its pixels.
+        image_path: path of that photo.
+        box: box in its pixels.
     """
 
     image_id: str
@@ -204,13 +204,13 @@ _Key = tuple[str, bool, str]
 
 
 class Patches:
-    """What can be cut out of a data set's photos, by object and attribute.
+    """The patches of a data set's photos, by object and attribute.
 
     A box of "two dogs" shows one if each has its own, and a group if they share one. A singular
     counts only where it has a single box: with several, the meant one is not known.
 
     Args:
-        limits: which box may replace which.
+        limits: limits on the boxes that may replace each other.
         areas: settings for duplicates and groups.
     """
 
@@ -264,13 +264,12 @@ class Patches:
 
         Args:
             name: class of the object, in the singular.
-            attribute: that it must have, ``""`` for any.
+            attribute: required attribute, ``""`` for any.
             targets: boxes to be replaced.
             plural: whether the caption speaks of several.
         descriptions: words that captions of the patch's photo must say of it (`description_words`).
-            image_id: of the photo pasted onto, which gives none itself.
-            num: at most so many.
-            generator: of the draw.
+            image_id: id of the photo pasted onto, whose own patches are excluded. num: at most so
+            many. generator: generator of the draw.
         """
         key = (name, self._areas.shows_group(plural, targets), attribute)
         if key not in self._patches:

@@ -1,4 +1,4 @@
-"""What augmentation did to a data set: are objects as frequent as before, do pairs fit?
+"""The effect of augmentation on a data set: are objects as frequent as before, do pairs fit?
 
 Figures 4.4 and 4.7 of the CutSwap thesis (Hahn, 2022): the distribution of similarities, and the
 probability of each object class on a photo before and after (section 4.5.3).
@@ -30,7 +30,7 @@ MAX_CLASSES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionStatistics:
-    """What the captions of a data set mention.
+    """The mentions in a data set's captions.
 
     Attributes:
         num_images: photos.
@@ -60,12 +60,12 @@ def mention_statistics(
     object_words: ObjectWords,
     mention_rules: MentionRules | None = None,
 ) -> MentionStatistics:
-    """Count what captions mention, in memory that does not grow with them.
+    """Count mentions in captions, in memory that does not grow with them.
 
     Args:
         captions: (image id, caption, parse), each caption once, those of an image in a row.
         object_words: the classes.
-        mention_rules: what counts as an object; None: the rules' defaults.
+        mention_rules: rules for objects; None: the rules' defaults.
 
     Raises:
         ValueError: a parse is of another caption.
@@ -127,8 +127,8 @@ def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 1
     """How much the photos' objects have changed (section 4.5.3).
 
     Args:
-        before: of the original data.
-        after: of the augmented data.
+        before: statistics of the original data.
+        after: statistics of the augmented data.
         num: classes listed as those that changed most.
 
     Raises:
@@ -170,7 +170,7 @@ class SwapStatistics:
 
 
 def swap_statistics(swaps: Iterable[CaptionSwap], *, num: int = 50) -> SwapStatistics:
-    """What was swapped for what; ``num`` changes are listed.
+    """The swapped pairs; ``num`` changes are listed.
 
     Raises:
         ValueError: no swaps.
@@ -209,8 +209,8 @@ def write_statistics(
 
     Args:
         folder: made if need be.
-        before: of the original data.
-        after: of the augmented data.
+        before: statistics of the original data.
+        after: statistics of the augmented data.
         swaps: swaps of the augmented data.
         similarities: similarities of the augmented pairs.
         threshold: drawn among them.

@@ -68,7 +68,7 @@ class SwapRules:
         draw_by: ``"uniform"`` over the cluster's classes, as the thesis draws, or ``"count"``: by
             their mentions, so that common classes stay common and rare ones rare.
         correct_articles: *a* and *an* go by the sound of the new words; the thesis leaves them.
-        mentions: which words are objects and attributes.
+        mentions: finds objects and attributes among the words.
         need_boxes: only objects with a box in the photo are swapped.
 
     Raises:
@@ -148,11 +148,11 @@ class CaptionSwapper:
     """Draws captions with another object; a sample's captions do not depend on other draws.
 
     Args:
-        table: what the data set's captions mention.
+        table: mentions in the data set's captions.
         clusters: clusters of the table's names.
-        embeddings: of these names, what the clusters were made of.
+        embeddings: embeddings of these names, from which the clusters were made.
         object_words: the classes.
-        labels: which box labels show an object; None: those of its own name.
+        labels: box labels that show an object; None: labels of its own name.
         rules: settings.
         seed: seed of the draws, with each ``sample_id``.
     """
@@ -188,7 +188,7 @@ class CaptionSwapper:
         """Captions of a sample with an object swapped.
 
         Args:
-            sample: with its caption and, if boxes are asked for, regions or phrases.
+            sample: sample with its caption and, if boxes are requested, regions or phrases.
             parse: the caption's parse.
             obstacle: why an object cannot be swapped, with boxes at such positions of
                 ``sample.regions``; ``""`` if it can.

@@ -1,10 +1,9 @@
 """A small autoencoder of pictures, initialised with principal components of patches.
 
-It does what `AutoencoderKL` does for Stable Diffusion, on a machine without GPU: pixels are moved
-into channels and back instead of striding, and a linear path past all layers is set, before
-training, to the principal components of patches as large as a latent's place. On MiniWorld the
-components of 8 x 8 pixels alone are better than an `AutoencoderKL` of this size after twelve
-minutes on a core.
+It replaces Stable Diffusion's `AutoencoderKL` on a machine without GPU: pixels are moved into
+channels and back instead of striding, and a linear path past all layers is set, before training, to
+the principal components of patches as large as a latent's place. On MiniWorld the components of 8 x
+8 pixels alone are better than an `AutoencoderKL` of this size trained for twelve minutes on a core.
 
 A pipeline's ``model_index.json`` names this module; `diffusers` finds it once it is imported.
 """
@@ -124,8 +123,8 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
     def standardise(self, deviation: Tensor) -> None:
         """Scale latents to deviation 1 in every channel; pictures stay the same.
 
-        Noise would otherwise hide the small channels, those of details, at almost all times of
-        diffusion.
+        Noise would otherwise hide the small channels, which hold details, at almost all diffusion
+        times.
 
         Args:
             deviation: ``(C,)``, of the latents so far.

@@ -60,7 +60,7 @@ class SingleCaption(AbstractPromptForm):
 class Representative(AbstractPromptForm):
     """The caption of the image nearest to the mean embedding of all (Sentence-BERT).
 
-    Of equally near ones the sample's own comes first, then the order of the annotations.
+    Among equally near captions the sample's own comes first, then the order of the annotations.
 
     Args:
         sentences: the encoder.
@@ -108,7 +108,7 @@ class Prompter:
     Here prompts are shortened by rule, and the shortening is counted.
 
     Args:
-        form: which captions.
+        form: selection of captions.
         styler: words at the end for a style, such as `STYLER`; None for none.
         overlong: ``"drop"`` leaves captions out from the end, then shortens the last one at
             a word; ``"shorten"`` shortens the captions at a word; ``"refuse"`` leaves the sample
@@ -150,7 +150,7 @@ class Prompter:
         Args:
             request: the sample and its image's captions.
             count: tokens of a text, as the model reads it.
-            limit: of tokens that it reads; None for any number.
+            limit: maximum number of tokens that it reads; None: no limit.
         """
         captions = [" ".join(caption.split()) for caption in self._form.captions(request)]
         captions = [caption for caption in captions if caption]
@@ -202,8 +202,8 @@ class Prompter:
 class AheadWorker:
     """Fills the cache with pictures that will probably be requested.
 
-    It only adds complete pictures to the cache, so it changes nothing but the time that an
-    epoch's end takes. If it dies, that is reported and pictures are made in place from then on.
+    It only adds complete pictures to the cache, so it changes only the duration of an epoch's end.
+    If it dies, that is reported and pictures are made in place from then on.
 
     Args:
         generator: sent to the process before it has loaded weights.

@@ -63,8 +63,8 @@ class AbstractGenerator(ABC):
     def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
         """One picture a job: ``(H, W, 3)`` in [0, 1], or None where a safety checker withholds it.
 
-        A picture depends on its own job alone, not on the others of the batch. Whatever is raised
-        here is counted as a failure of the batch, which is then tried in halves.
+        A picture depends on its own job alone, not on the others of the batch. Any error here
+        counts as a failure of the batch, which is then tried in halves.
         """
 
     @abstractmethod
@@ -96,9 +96,9 @@ class AbstractGenerator(ABC):
 class Producer:
     """Makes pictures and stores them in the cache, in threads beside the next batch.
 
-    Batches are always filled up to the same size, because the arithmetic of a batch of another
-    size may round otherwise: a picture is then independent of its batch. Where memory
-    runs out the size is halved for good.
+    Batches are always filled up to the same size, because the arithmetic of a batch of another size
+    may round otherwise: a picture is then independent of its batch. If memory runs out, the batch
+    size is halved permanently.
 
     Args:
         generator: makes them.

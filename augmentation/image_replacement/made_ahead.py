@@ -79,7 +79,7 @@ def drawn_pictures(
     Args:
         source: source of pictures.
         requests: at most one a sample.
-        spread: where they are made.
+        spread: runs the generation.
         seed: the run's seed.
         plugins: see `Job`.
     """
@@ -145,7 +145,7 @@ def make_ahead(
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of the training that takes the pictures.
-        spread: where they are made; None: in this process.
+        spread: runs the generation; None: this process does.
         plugins: packages that other processes import.
 
     Returns:

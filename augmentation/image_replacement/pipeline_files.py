@@ -1,4 +1,4 @@
-"""What a pipeline of diffusers in a folder says of itself, without loading its weights."""
+"""The description of a diffusers pipeline in a folder, read without its weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def import_own_parts() -> None:
 
 
 def sums_of(folder: Path) -> Path:
-    """Where the digests of a pipeline that is made here lie: beside its folder."""
+    """The folder of the digests of a pipeline made here: beside its folder."""
     return folder.with_name(f"{folder.name}.sha256")
 
 
@@ -62,7 +62,7 @@ class PipelineFolder:
     """A saved pipeline.
 
     Args:
-        path: with ``model_index.json``.
+        path: folder with ``model_index.json``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class PipelineFolder:
             ) from error
 
     def files(self) -> list[Path]:
-        """What pictures depend on, sorted: the index, and files of the parts that it names.
+        """The dependencies of pictures, sorted: the index, and files of the parts that it names.
 
         Raises:
             ValueError: the index is none.
@@ -99,8 +99,8 @@ class PipelineFolder:
         """Its class.
 
         Raises:
-            ValueError: the installed diffusers has none of its name, or it makes no pictures of
-                texts alone.
+            ValueError: the installed diffusers lacks a pipeline of its name, or it does not make
+                pictures of texts alone.
         """
         diffusers = importlib.import_module("diffusers")
         name = self.index["_class_name"]
@@ -145,10 +145,10 @@ class PipelineFolder:
         return 2 ** (len(levels) - 1) if levels else None
 
     def check_size(self, width: int, height: int) -> None:
-        """Refuse a size in pixels that is no whole number of latents.
+        """Refuse a size in pixels that is not a whole number of latents.
 
         Raises:
-            ValueError: a side is no multiple of the pixels on a latent's side.
+            ValueError: a side is not a multiple of the pixels on a latent's side.
         """
         scale = self._scale or 1
         if width % scale or height % scale:
@@ -163,7 +163,7 @@ class PipelineFolder:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """That of the text encoder that reads the longest prompts."""
+        """The limit of the text encoder that reads the longest prompts."""
         transformers = importlib.import_module("transformers")
         folder = str(self.path / self._reader)
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -181,7 +181,7 @@ class PipelineFolder:
         """Tokens of the longest prompt that is not cut: 77 for CLIP's.
 
         Args:
-            max_sequence_length: of the call; None for the pipeline's own.
+            max_sequence_length: maximum length of a prompt in the call; None: the pipeline's own.
         """
         parameters = inspect.signature(self.kind.__call__).parameters
         if "max_sequence_length" not in parameters:

@@ -118,7 +118,7 @@ class PhotoIndex:
         """Vectors and thumbnails of photos; unreadable ones are left out with a warning.
 
         Raises:
-            ValueError: none of them can be opened.
+            ValueError: no photo can be opened.
         """
         keys = {path: _key(path) for path in dict.fromkeys(paths)}
         missing = [path for path, key in keys.items() if key not in self._entries]

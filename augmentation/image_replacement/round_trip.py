@@ -2,10 +2,10 @@
 
 Section 3.3 and Table 1 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image
 Captioning": pictures are made for the captions of validation photos, a fixed captioner describes
-them, and its captions are scored against the photos' own. A model's pictures are as good as the
-captioner's captions of them are near to those of the real photos, which are the upper bound. A
-call is one row of the table and leaves a run folder; ``-m`` makes them all (see
-``configs/round_trip.yaml``), `captioning.results.table` puts them side by side.
+them, and its captions are scored against the photos' own. The nearer these scores are to the scores
+of captions of the real photos, the upper bound, the better the pictures. A call is one row of the
+table and leaves a run folder; ``-m`` makes them all (see ``configs/round_trip.yaml``),
+`captioning.results.table` puts them side by side.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def make_pictures(
         source: makes or retrieves them; None: the photos themselves.
         roster: photos with captions.
         seed: seed of the pictures.
-        per: what gets a picture each.
+        per: unit that gets a picture each.
         elsewhere: other processes that make them; None: this one.
     """
     by_name = image_requests(roster, per)
@@ -102,7 +102,7 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
         The folder to which the pictures' names are relative.
 
     Raises:
-        ValueError: there is no picture at all.
+        ValueError: there are no pictures.
     """
     files = {key: drawn.path.resolve() for key, drawn in pictures.items() if drawn.path}
     if not files:
@@ -155,13 +155,13 @@ def round_trip(
         metrics: metrics of the captions.
         curation: ``image_source``, which makes pictures (without it the photos are captioned), and
             the ``prompt`` that it may refer to.
-        spread: where pictures are made; None: in this process.
+        spread: runs the generation; None: this process does.
         captioner: folder of the run that captions them.
         split: of the data set.
-        per: what gets a picture each.
+        per: unit that gets a picture each.
         first_images: photos read; None: all.
         seed: seed of the pictures.
-        device: where they are captioned.
+        device: device of the captioner.
         generator, prompt: names of the row.
         out: folder of the row.
         plugins: packages that other processes import.

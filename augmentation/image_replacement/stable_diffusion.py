@@ -45,8 +45,8 @@ class StableDiffusion(AbstractGenerator):
         scheduler: class of diffusers such as ``"DDIMScheduler"``; None for the pipeline's own.
         num_steps: denoising steps.
         guidance_scale: weight of the prompt; 1 for no guidance.
-        negative_prompt: what the picture must not show.
-        width, height: in pixels; None for those that the model was trained at.
+        negative_prompt: content that the picture must not show.
+        width, height: size in pixels; None: the model's training size.
         precision: ``"float16"`` halves memory and time on a GPU.
         batch_size: pictures at once.
         device: ``"auto"`` takes a GPU if there is one.
@@ -113,7 +113,7 @@ class StableDiffusion(AbstractGenerator):
     def identity(self) -> str:
         """SHA-256 of the files that the model is read from, and of the low-rank weights.
 
-        Cards, and what else lies in the folders, change no picture.
+        Cards and other files in the folders do not affect pictures.
 
         Raises:
             FileNotFoundError: a folder is not there, or has no weights in it.
@@ -185,7 +185,8 @@ class StableDiffusion(AbstractGenerator):
 
         Raises:
             ModuleNotFoundError: a package is not installed.
-            FileNotFoundError: no such folder, or no low-rank weights in that of ``lora``.
+            FileNotFoundError: a folder is missing, or the folder ``lora`` holds no low-rank
+                weights.
             ConnectionError: the hub cannot be reached.
             ValueError: an unknown scheduler, a safety checker or an argument that the pipeline
                 lacks, a size that it does not tell or cannot draw, no text-to-image pipeline, or

@@ -88,7 +88,7 @@ def in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What a novel class may replace.
+    """The objects that a novel class may replace.
 
     Attributes:
         labels: labels of boxes of the data.
@@ -144,13 +144,13 @@ def count_candidates(
 ) -> tuple[str, ...]:
     """The objects that captions of photos of a novel class name most often.
 
-    Every mention counts. Where names overlap, the first and longest counts alone: a "hot dog" is no
-    dog where hot dogs are known objects.
+    Every mention counts. Where names overlap, the first and longest counts alone: a "hot dog" is
+    not a dog if hot dogs are known objects.
 
     Args:
         captions: generated ones by image id.
         photos: ids of the photos that show the class.
-        names: by known object, all words for it.
+        names: all words for a known object, by object.
         max_candidates: the paper's m.
 
     Returns:
@@ -207,15 +207,15 @@ class NovelObjects(AbstractRegionMethod):
     """Synthetic pairs of novel objects.
 
     Args:
-        classes: by name, the settings of `NovelClass`; None for the defaults.
+        classes: settings of `NovelClass` by name; None: the defaults.
         parser: parser of captions.
-        limits: which box may replace which.
-        radius: how far from the object descriptions are removed.
+        limits: limits on the boxes that may replace each other.
+        radius: distance from the object within which descriptions are removed.
         choices: further settings.
         seed: seed of all draws.
-        words: by class, the word forms that captions name it by and that hold photos out; of
-            classes without, and without ``words`` of their own, name and plural.
-        names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
+        words: by class, the word forms in captions that name it and that hold photos out; default:
+            the class's own ``words``, else name and plural.
+        names: irregular ``plural`` and ``forms`` by label of known objects.
         words_file: list of held-out words instead of those of the classes, as DCC's.
         predictions: a baseline's captions of novel photos, to count candidates in.
         predictions_roster: the split that these captions describe; None for the roster itself.
@@ -562,8 +562,8 @@ class SourcePool:
     """The photos of one novel object, with a count of each one's uses.
 
     Args:
-        photos: in any order.
-        limits: which box may replace which.
+        photos: photos in any order.
+        limits: limits on the boxes that may replace each other.
         seed: seed of ties.
     """
 
@@ -582,8 +582,8 @@ class SourcePool:
         """Choose a photo to paste from, and one of its boxes for each target.
 
         The photo can replace at least ``min_targets`` targets, and was not chosen for this key
-        before. Of such photos the least used come first, of these those that can replace most, and
-        of these one is drawn by seed and key.
+        before. The least used of these photos come first, then those that can replace most; among
+        equals one is drawn by seed and key.
 
         Args:
             targets: boxes that shall be replaced.

@@ -35,7 +35,7 @@ class Name:
     """How an object is called.
 
     Attributes:
-        singular, plural: as new captions write it.
+        singular, plural: forms in new captions.
         forms: further words for it in existing captions, such as ``("mug", "mugs")``.
     """
 
@@ -123,10 +123,10 @@ def rename_object(
     """The caption with ``old`` rewritten as ``new``.
 
     Args:
-        caption: as the parser saw it, each run of white space one space.
+        caption: the caption that the parser read, with single spaces.
         parse: its parse.
         old, new: the objects.
-        radius: how far descriptions are removed.
+        radius: distance within which descriptions are removed.
 
     Returns:
         The new caption and an empty text, or an empty text and why there is none.

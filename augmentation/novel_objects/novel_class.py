@@ -61,8 +61,8 @@ def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> H
 
     Args:
         roster: photos with boxes and captions.
-        words: by class, the forms that make a caption name it, in any case: a word, or several
-            words in a row.
+        words: by class, the forms by which a caption names it, in any letter case: a word, or
+            several words in a row.
         lemmatizer: finds forms that are missing.
 
     Raises:
@@ -124,9 +124,9 @@ class NovelClass:
     """A class that captions of the data do not name.
 
     Attributes:
-        name: what captions call one object of it.
-        plural: for several; None for the regular form.
-        words: that make a caption name it; empty for name and plural.
+        name: name of one object in captions.
+        plural: name of several; None: the regular form.
+        words: words by which a caption names it; empty: name and plural.
         labels: labels of its boxes; empty for the name.
         candidates: labels of objects that it may replace; None: counted in a baseline's captions.
         likely: these where there are no captions to count in.

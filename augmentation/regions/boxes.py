@@ -1,4 +1,4 @@
-"""Geometry of boxes, and which box may take the place of which.
+"""Geometry of boxes, and rules for boxes that may replace each other.
 
 Boxes are ``(x1, y1, x2, y2)`` in pixels of their photo. Changes of area and of aspect (width by
 height) are counted from the smaller to the larger of two values, so that shrinking and stretching
@@ -27,9 +27,9 @@ class Limits:
     """When a box may replace another (Bujimalla et al., image selection, with their values).
 
     Attributes:
-        smallest_area: of either box, in square pixels.
+        smallest_area: minimum area of either box, in square pixels.
         area_change: largest change of area, 2 for 200%.
-        smallest_aspect, largest_aspect: of either box.
+        smallest_aspect, largest_aspect: limits on the aspect ratio of either box.
         aspect_change: largest change of aspect, 0.3 for 30%.
 
     Raises:
@@ -152,8 +152,8 @@ def without_duplicates(
 
     Args:
         regions: regions of one photo.
-        threshold: of two boxes with a larger IoU the one of the lower score goes, of equal scores
-            the later one.
+        threshold: maximum IoU of two boxes; above it the box with the lower score is removed, or
+            the later one of equals.
         one_object: all regions show what one word names, whatever their labels: "men" and "man".
 
     Returns:

@@ -1,4 +1,4 @@
-"""Edits of captions: an object's words, and those of its attributes, replaced by others.
+"""Edits of captions: replaces an object's words, and its attributes' words, by others.
 
 Pure functions of a caption, its parse and its mentions. The new noun has the old one's number, so
 verbs still agree; articles and possessives are corrected; capitals, punctuation and hyphens stay.
@@ -43,7 +43,7 @@ class EditedCaption:
 
     Attributes:
         caption: the new text, single blanks.
-        spans: what changed, in order; empty if nothing did.
+        spans: changed spans in order; empty: no change.
     """
 
     caption: str

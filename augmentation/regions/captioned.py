@@ -120,7 +120,7 @@ class CaptionedImages:
     """The captions that a run gives to photos, or to pictures.
 
     Attributes:
-        captions: by image id, the best first.
+        captions: captions by image id, the best first.
         roster: the images.
         decoding: settings of the search.
     """
@@ -189,7 +189,7 @@ def describe_set(
         search: another search than the run's.
         metrics: metrics of the captions.
         run: folder of the run that captions.
-        device: where it captions.
+        device: the captioner's device.
         split: of ``data``.
         num_pictures: drawn by the seed; None: all.
         seed: the draw's seed.
@@ -363,7 +363,7 @@ def named(pairs: Sequence[Pair], best: BestCaptions) -> dict[str, Any]:
 
     Returns:
         ``number``, the count of such pairs; for photos and pictures, shares by ``old`` and ``new``,
-        None where there are no such pictures.
+        None if there are no such pictures.
     """
     changed = [pair for pair in pairs if pair.old and pair.old != pair.new]
     shares: dict[str, Any] = {"number": len(changed)}

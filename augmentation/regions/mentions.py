@@ -1,9 +1,9 @@
 """Objects that a caption mentions, with their attributes, for CutSwap to replace.
 
 After the CutSwap thesis (Hahn, 2022), section 3.2.1: an object is a word of a list of object
-classes, its attributes are the words that depend on it and are tagged as adjectives. Positions are
-those of the parse's words; characters are those of the caption with single blanks, as the parser
-reads it.
+classes, its attributes are the words that depend on it and are tagged as adjectives. Positions
+refer to the parse's words; characters refer to the caption with single blanks, as the parser reads
+it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class MentionRules:
     """Which words of a caption are objects and attributes.
 
     Attributes:
-        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute,
-            and of a class such as "young man" the adjective is an attribute; False: every adjective
-            that depends on an object ("few", "haired") and every noun of a class is one, as in the
-            thesis.
+        closed_classes: words in `augmentation.regions.closed_classes` are not objects or
+            attributes, and the adjective of a class such as "young man" is an attribute; False:
+            every adjective that depends on an object ("few", "haired") and every noun of a class is
+            one, as in the thesis.
         whole_compounds: words of a compound stay ("car" of "car door"), and nouns that qualify an
             object or its attributes go with them ("park" of "park bench", "very" of "very old");
             False: the class's own words and the attributes alone are looked at and replaced,
@@ -64,7 +64,7 @@ class Mention:
 
     Attributes:
         name: its class, the singular in lower case: ``"fire hydrant"``, ``"t-shirt"``.
-        form: as written, in lower case: ``"fire hydrants"``.
+        form: form as written, in lower case: ``"fire hydrants"``.
         plural: whether the mention is plural.
         head: position of its last word.
         start: position of its first word. Nouns that qualify it ("golf" of "golf ball", where the
@@ -98,14 +98,14 @@ def find_mentions(
 ) -> tuple[Mention, ...]:
     """The objects of a caption that can be replaced, in order.
 
-    Left out are words of a compound ("car" of "car door"), parts of words with hyphens that are no
-    class themselves, and what `NOT_OBJECTS` and `AMOUNTS` list.
+    Omits words of a compound ("car" of "car door"), parts of hyphenated words that are not a class,
+    and words in `NOT_OBJECTS` and `AMOUNTS`.
 
     Args:
         caption: text of the parse; white space may differ.
         parse: the caption's parse; ``()`` has no objects.
         object_words: the classes.
-        rules: what else is left out.
+        rules: rules for further omissions.
 
     Raises:
         ValueError: the parse is not of this caption.

@@ -31,9 +31,9 @@ class Paste:
 
     Attributes:
         source: photo that the patch is cut from.
-        source_box: in pixels of ``source``; what lies outside is cut off.
-        target_box: in pixels of the photo pasted onto; what lies outside is cut off.
-        label: what the patch shows.
+        source_box: box in pixels of ``source``; parts outside are cut off.
+        target_box: box in pixels of the photo pasted onto; parts outside are cut off.
+        label: label of the patch.
     """
 
     source: Path
@@ -98,7 +98,7 @@ class PhotoCache:
         """The photo in RGB, turned as its EXIF says.
 
         Raises:
-            FileNotFoundError, ValueError: as `load_rgb`.
+            FileNotFoundError, ValueError: `load_rgb` raises them.
         """
         photo = self._photos.pop(path, None) or load_rgb(path)
         self._photos[path] = photo
@@ -121,7 +121,7 @@ def paste(
 
     Args:
         picture: ``(H, W, 3) uint8``; not changed.
-        pastes: what goes where.
+        pastes: patches with their targets.
         sources: the photo of each paste, RGB.
         blending: blending of edges.
         protected: boxes of ``picture`` that must stay visible.

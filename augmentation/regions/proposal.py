@@ -28,9 +28,9 @@ class Proposal:
     Attributes:
         name: unique in the set and the same in every run; made into the picture's file name.
         image_id: image id of the photo pasted onto.
-        image_path: that photo.
+        image_path: path of that photo.
         before: its captions that were edited, one for each of ``captions``.
-        pastes: what goes where; their sources are photos.
+        pastes: patches with their targets; their sources are photos.
         captions: captions of the finished picture.
         regions: regions of the finished picture.
         protected: boxes of the photo that no patch may cover.

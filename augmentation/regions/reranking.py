@@ -83,9 +83,9 @@ class Threshold:
     """The score below which pairs are discarded, and where it comes from.
 
     Attributes:
-        value: on the scale of ``space``.
+        value: value on the scale of ``space``.
         space: space of the scores.
-        reason: for people and cards.
+        reason: readable reason, also for cards.
         kept_matched: share of matching pairs at or above it; None where none were scored.
         kept_mismatched: share of mismatched pairs at or above it; None where none were scored.
     """
@@ -135,7 +135,7 @@ def estimated_threshold(
 
     Args:
         photos: embedded by the scorer's encoder, ``(P, D) float32``.
-        captions, image_ids: of the photos.
+        captions, image_ids: captions and ids of the photos.
         scorer: scorer of pairs.
         seed: the exchange's seed.
 
@@ -170,8 +170,8 @@ def poor_share_threshold(
 def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: str) -> Threshold:
     """The score that best separates real pairs from mismatched ones.
 
-    It maximises the share of real pairs at or above it less that of mismatched ones (Youden's
-    index). Of several such scores it is the lowest, which keeps most real pairs.
+    It maximises the share of real pairs at or above it minus the share of mismatched ones (Youden's
+    index). Among several such scores it is the lowest, which keeps most real pairs.
 
     Args:
         matched: scores of real pairs of photo and caption.
@@ -199,7 +199,8 @@ def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: 
 def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int, ...]:
     """Positions of the pairs of one augmentation that are kept, the best first.
 
-    Of pairs with the same score the earlier comes first; scores that are not finite are discarded.
+    The earlier of two pairs with the same score comes first; scores that are not finite are
+    discarded.
 
     Args:
         scores: ``(P,)``.
@@ -248,7 +249,7 @@ class Ranker:
 
     Args:
         scorer: scorer of pairs.
-        threshold: in the scorer's space; pairs below it are discarded.
+        threshold: threshold in the scorer's space; pairs below it are discarded.
         keep: at most so many of each augmentation.
 
     Raises:

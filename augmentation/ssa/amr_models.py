@@ -78,11 +78,11 @@ def caption_by_words(
     """A sentence that a model wrote for a graph, with its mentions of nodes.
 
     Args:
-        graph: with words and boxes.
+        graph: graph with words and boxes.
         text: the sentence.
         words: its words.
         similarity: similarity of two words.
-        min_similarity: of another noun for an object; it must be higher.
+        min_similarity: similarity that another noun must exceed to name an object.
 
     Raises:
         ValueError: it leaves out an object of the graph.
@@ -336,7 +336,7 @@ class SequenceParser(AbstractGraphParser):
             self._cache = ParseCache(Path(cache_folder) / name)
 
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
-        """See `AbstractGraphParser`; None where the answer is no graph.
+        """See `AbstractGraphParser`; None if the answer is not a graph.
 
         Raises:
             ValueError: a damaged cache.
@@ -380,9 +380,9 @@ class SequenceWriter(AbstractGraphWriter):
 def read_linear(line: str) -> Graph | None:
     """The graph of a model's line, as far as there is one.
 
-    Such lines have small faults: brackets that are not closed, roles without a target. A repeated
-    label is the same node. A role without a target, a target without a role, and a number or
-    an alignment without a label, are skipped.
+    Such lines have typical small faults: brackets that are not closed, roles without a target. A
+    repeated label is the same node. A role without a target, a target without a role, and a number
+    or an alignment without a label, are skipped.
 
     Returns:
         None where the line has no label.

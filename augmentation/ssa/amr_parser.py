@@ -2,7 +2,7 @@
 
 The graphs have the parts of AMR that captions need: predicates with senses and numbered arguments,
 location, time, path, destination, direction, source, manner, purpose, modifiers, quantity,
-possession, parts, coordination. docs/cards/ssa.md shows how accurate it is, and what fails.
+possession, parts, coordination. docs/cards/ssa.md gives its accuracy and its failures.
 
 `Places` gives prepositions their roles: place, time, path, instrument, clothes. `Clauses` makes the
 other parts.
@@ -108,7 +108,7 @@ class Site:
     Attributes:
         variable: its node.
         token: its word.
-        verb: with its particle; empty for a noun.
+        verb: verb with its particle; empty for a noun.
         agent: node of the subject of a verb; the node itself for a noun.
         negated: whether "not" belongs to a verb without a meaning of its own: "is not in a hat".
     """
@@ -124,7 +124,7 @@ class Places:
     """Reads prepositions into a builder.
 
     Args:
-        builder: to which nodes are added.
+        builder: builder that receives the nodes.
         entity: returns the node of a noun phrase.
         action: returns the node of a verb, with its subject's node or None.
     """
@@ -256,7 +256,7 @@ class Clauses:
     """Reads the words of a caption into a builder, from the root down.
 
     Args:
-        builder: to which nodes are added.
+        builder: builder that receives the nodes.
     """
 
     def __init__(self, builder: Builder) -> None:

@@ -32,13 +32,13 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class AuthorsCaptions(AbstractCaptionMethod):
-    """Takes the captions of published files whose boxes are those of the photo.
+    """Takes the captions of published files whose boxes match the photo's.
 
     As in their code, a caption is left out if a thing of it has no box, or if it has no thing.
     Boxes are the photo's own regions, to a pixel. The "scene" is the whole photo.
 
     Args:
-        folder: with a file ``IMAGE.json`` a photo, also in folders below it.
+        folder: folder with a file ``IMAGE.json`` for each photo, also in subfolders.
 
     Raises:
         FileNotFoundError: no such folder.

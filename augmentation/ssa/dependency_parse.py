@@ -44,7 +44,7 @@ class Words:
     """Words of a caption.
 
     Attributes:
-        tokens: with hyphenated words as one, after `augmentation.ssa.dependency_parse`.
+        tokens: tokens with hyphenated words as one, after `augmentation.ssa.dependency_parse`.
         spans: characters ``(start, end)`` of each in the caption with single blanks.
         children: children of each, in order.
     """
@@ -149,7 +149,7 @@ def verb_nouns(tokens: Parse) -> list[int]:
     """Nouns that are the first word of a verb: "hula" of "is hula hooping".
 
     Args:
-        tokens: with words that hyphens join as one.
+        tokens: tokens with words that hyphens join as one.
     """
     nouns = (_progressive(tokens, be) for be in range(len(tokens)))
     return [position - 1 for position in nouns if position and _names_verb(tokens, position)]
@@ -159,7 +159,7 @@ def repair(tokens: Parse) -> Parse:
     """The words with all rules applied.
 
     Args:
-        tokens: with words that hyphens join, and those of `verb_nouns`, as one.
+        tokens: tokens with words that hyphens join, and words of `verb_nouns`, as one.
     """
     for rule in (_progressives, _participles, _active_verbs, _auxiliaries):
         tokens = rule(tokens)
@@ -288,7 +288,7 @@ def _auxiliaries(tokens: Parse) -> Parse:
 
 
 def as_verb(token: Token) -> Token:
-    """A word in "-ing" as a verb, with a verb's lemma; that of "DJ-ing" is "dj"."""
+    """A word in "-ing" as a verb, with a verb's lemma; the stem of "DJ-ing" is "dj"."""
     before, hyphen, last = token.text.lower().rpartition("-")
     lemma = before if last == "ing" else before + hyphen + _lemmatizer()(last, "VBG")
     return replace(token, tag="VBG", pos="VERB", lemma=lemma or token.lemma)

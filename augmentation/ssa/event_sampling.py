@@ -25,8 +25,8 @@ class LeafSampler:
 
     One sample has its ARG0 to ARG2 with their numbers. Each of ARG3, ARG4 and ARG5 that it has
     gives one more, which has the former's arguments, too. The last one has all that edges lead to
-    from there, in any role, down to the leaves. Of a node's edges in one role one is drawn, and of
-    a node's synonyms one. Samples of fewer than three nodes are left out.
+    from there, in any role, down to the leaves. One of a node's edges in a role is drawn, and one
+    of a node's synonyms. Samples of fewer than three nodes are left out.
 
     Args:
         graph: graph of all captions of a photo.

@@ -129,7 +129,7 @@ class CrossFittedScores:
 
     Photos are split into two folds. A trigram model learns the captions of one fold; its scale is
     fitted to separate captions of the other fold from broken ones; it scores new captions of that
-    other fold. A pretrained language model has read none of them: it scores all, on one scale.
+    other fold. A pretrained language model has not read them: it scores all, on one scale.
 
     Args:
         roster: captions by people.

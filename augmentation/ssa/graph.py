@@ -52,7 +52,7 @@ class Node:
         names: its synonyms; the first is its label.
         regions: positions in ``Sample.regions`` of its boxes; empty without any.
         chains: ids of the chains of its phrases, with or without boxes.
-        kinds: of these phrases, such as ``"people"``.
+        kinds: kinds of these phrases, such as ``"people"``.
     """
 
     names: tuple[Name, ...]
@@ -98,7 +98,7 @@ class Graph:
     """Nodes by variable, in order, and edges in order.
 
     Raises:
-        ValueError: an edge from or to nowhere, or a root that is no node.
+        ValueError: an edge without a node, or a root that is not a node.
     """
 
     nodes: Mapping[str, Node]

@@ -40,8 +40,9 @@ class Merging:
 
     Attributes:
         similarity: similarity of two words, 1 for the same; the cosine of their vectors.
-        min_similarity: of labels that count as the same (the authors' .7).
-        min_similarity_same_arguments: of predicates with the same arguments (the authors' .5).
+        min_similarity: minimum similarity of labels that count as the same (the authors' .7).
+        min_similarity_same_arguments: minimum similarity of predicates with the same arguments (the
+            authors' .5).
     """
 
     similarity: Similarity

@@ -145,7 +145,7 @@ class Ssa(AbstractCaptionMethod):
     Args:
         parser: parser of captions: words, tags and dependencies.
         vectors: vectors of words, to find synonyms.
-        rules: for accepting captions.
+        rules: rules for accepting captions.
         max_small: captions of small parts a photo, drawn at random.
         rounds: times that all events of a photo are sampled.
         sampling: ``"details"``: `Sampler`; ``"leaves"``: `LeafSampler`, as in the authors' code.
@@ -481,7 +481,7 @@ def _check_long(
 class PhotoGraphs:
     """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
 
-    Those that lack a "not" tell of words alone.
+    Captions that lack a "not" differ in words alone.
     """
 
     graphs: list[Graph] = field(default_factory=list)
@@ -492,7 +492,7 @@ class PhotoGraphs:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What all captions of a roster tell about each."""
+    """Statistics over all captions of a roster."""
 
     roster: Roster
     graphs: dict[str, PhotoGraphs]
@@ -503,12 +503,12 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoInWork:
-    """A photo, and what becomes of its captions.
+    """A photo, and the outcome for its captions.
 
     Attributes:
         sample: its first one.
         graphs: graphs of its captions.
-        own_captions: by people, normalised.
+        own_captions: human captions, normalised.
         refused: numbers of new captions by reason.
     """
 
@@ -534,7 +534,7 @@ def ground(
     Args:
         graph: aligned with ``words``.
         words: words of the caption with these phrases.
-        phrases: with regions.
+        phrases: phrases with regions.
         regions: the photo's regions. Of several with the same box, as COCO Entities has one of each
             class that captions have for it, the first stands for all.
     """

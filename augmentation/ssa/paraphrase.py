@@ -60,8 +60,8 @@ class Paraphrase(AbstractCaptionMethod):
         """See `AbstractCaptionMethod`.
 
         Raises:
-            ConnectionError: the language model answered none of a batch's prompts;
-                no photo of it is yielded, so that the same command asks again.
+            ConnectionError: the language model answered no prompt of a batch; no photo of it is
+                yielded, so that the same command asks again.
         """
         first = skip - skip % PHOTOS_AT_ONCE  # every run has the same batches of photos
         return islice(self._captions(roster, first), skip - first, None)

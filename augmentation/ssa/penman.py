@@ -98,7 +98,7 @@ class _Reader:
         return variable
 
     def graph(self, root: str) -> Graph:
-        """The graph that was read; values that are no variables become nodes of their own."""
+        """The graph that was read; values other than variables become separate nodes."""
         edges = []
         for source, role, value in self._edges:
             target = _ALIGNMENT.sub("", value)

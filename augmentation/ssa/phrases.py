@@ -24,7 +24,7 @@ class Phrases:
     """Reads nouns with their modifiers into a builder.
 
     Args:
-        builder: to which nodes are added.
+        builder: builder that receives the nodes.
     """
 
     def __init__(self, builder: Builder) -> None:

@@ -45,7 +45,7 @@ class Realiser:
     """Writes a graph as a sentence.
 
     Attributes:
-        graph: to be written; each node by its first name.
+        graph: graph to write; each node by its first name.
         style: ``"progressive"`` ("a man is riding a horse"), ``"simple"`` ("a man rides a horse")
             or ``"phrase"`` ("a man riding a horse").
         nouns: articles and plurals of nouns.

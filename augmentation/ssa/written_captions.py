@@ -26,8 +26,8 @@ def new_caption_of(sample: Sample, graph: Graph, caption: Caption) -> NewCaption
 def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
     """The grounded phrases of a caption, as a data set has them.
 
-    Of several regions of a box, as COCO Entities has one for each class that captions have for it,
-    a phrase has the one that is labelled as it says, else the first.
+    A box may have several regions, as in COCO Entities, one for each class in captions; a phrase
+    has the one whose label it names, else the first.
     """
     return tuple(
         Phrase(

@@ -1,6 +1,6 @@
 """Similarity of a corpus to another: ``captioning augment compare out=FOLDER``.
 
-Settings are in ``configs/compare_texts.yaml``; docs/cards/toca.md says what is written.
+Settings are in ``configs/compare_texts.yaml``; docs/cards/toca.md describes the files.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def compare_corpora(
 ) -> dict[str, CorpusSimilarity]:
     """By ``"token"`` (lexical words of any part of speech), ``"structure"`` and ``"slots"``.
 
-    Slots are a structure's parts of speech without its function words. The paper does not say what
-    it counts: Flickr30k's measures on COCO come near to the printed ones by slots alone.
+    Slots are a structure's parts of speech without its function words. The paper does not define
+    its counts: Flickr30k's measures on COCO come near to the printed ones by slots alone.
     """
     return {
         "token": compare_counts(_tokens(synthetic), _tokens(target)),
@@ -190,7 +190,7 @@ def compare(
         first_images: images read of each corpus; None: all.
         tagger: tagger of words.
         cache_folder: folder of statistics.
-        figure: what it shows.
+        figure: the figure's content.
         out: folder of card and figure.
         plugins: packages of the parts, for the card alone.
 

@@ -108,7 +108,7 @@ def count_corpus(captions: Iterable[Deconstructed]) -> CorpusStatistics:
     """The statistics of deconstructed captions.
 
     Raises:
-        ValueError: none of them has a structure.
+        ValueError: no caption has a structure.
     """
     structures: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
@@ -203,10 +203,10 @@ def save_statistics(statistics: CorpusStatistics, path: str | Path) -> None:
 
 
 def load_statistics(path: str | Path) -> CorpusStatistics:
-    """Read what `save_statistics` wrote.
+    """Read a file that `save_statistics` wrote.
 
     Raises:
-        ValueError: it is no such file.
+        ValueError: the file has another format.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

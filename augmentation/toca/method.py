@@ -69,7 +69,7 @@ class Pace:
             of them keeps all.
         num_templates: sentence templates at most; None: as many as needed.
         batch_size: templates of a batch, whose prompts have the same examples.
-        num_answers: to each template; the first accepted one is taken.
+        num_answers: number of answers to each template; the first accepted one is taken.
         keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
             without likelihoods are all kept.
 
@@ -99,7 +99,7 @@ class ToCa(AbstractCorpusMethod):
         writer: the language model.
         tagger: parts of speech.
         prompts: the style of the language model's prompts.
-        cache_folder: for statistics of corpora.
+        cache_folder: caches statistics of corpora.
         tau, use_structures, use_relations, complete_first, max_given_words: see `TemplateSampler`.
         max_words, whole_words: see `Judge`.
         pace: arguments of `Pace`.
@@ -193,7 +193,7 @@ class ToCa(AbstractCorpusMethod):
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
 
     def worker(self, captions: Sequence[str]) -> Answering:
-        """What asks the language model, for a process of its own."""
+        """The part that queries the language model, for a separate process."""
         self.learn(captions)
         return Answering(
             prompts=self._prompts,
@@ -248,7 +248,7 @@ class Synthesis:
     """The parts that turn templates into captions.
 
     Attributes:
-        prompts: with examples from the corpus.
+        prompts: prompts with examples from the corpus.
         writer: the language model.
         judge: judge of answers, with the corpus' captions.
         pace: numbers of captions.
@@ -366,7 +366,7 @@ class Synthesis:
         yield from ((batch, answers) for (_, batch), answers in numbered)
 
     def answering(self) -> Answering:
-        """What asks the language model."""
+        """The part that queries the language model."""
         return Answering(
             prompts=self.prompts,
             writer=self.writer,
@@ -538,9 +538,9 @@ class Answering:
     """Prompts and their answers; as a worker it gives a list of plain answers a batch.
 
     Attributes:
-        prompts: with examples from the corpus.
+        prompts: prompts with examples from the corpus.
         writer: the language model.
-        num_answers: to each template.
+        num_answers: number of answers to each template.
         seed: seed of all draws.
     """
 

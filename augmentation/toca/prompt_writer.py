@@ -39,7 +39,7 @@ class PromptWriter:
 
     Args:
         style: ``"gaps"``, as in the paper, or ``"words"``: the template's words alone, in order.
-        num_examples: in each prompt.
+        num_examples: number of examples in each prompt.
         instruct: False: no instruction, for a model that was taught the task.
 
     Raises:

@@ -1,9 +1,9 @@
 """Teach a language model a corpus: ``captioning augment teach out=FOLDER``.
 
-The paper tells a model of 7B parameters by examples what to write (section 3.2). A small one is
-taught it here, on nothing else than the corpus that the sentence templates are made of: given some
-words of a caption it writes the caption. Settings are in ``configs/teaching.yaml``;
-docs/cards/toca.md says how the taught model is used.
+The paper prompts a model of 7B parameters with examples (section 3.2). A small one is taught it
+here, on nothing else than the corpus that the sentence templates are made of: given some words of a
+caption it writes the caption. Settings are in ``configs/teaching.yaml``; docs/cards/toca.md says
+how the taught model is used.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def teach(
         name: folder or hub name of a causal language model.
         seed: seed of all draws.
         threads: threads of torch; None: its own choice.
-        device: where the model is trained.
+        device: device of the training.
         precision: precision of the model's products.
         first_images: images of the corpus that are read; None: all.
         tagger: finds the captions' lexical words.
@@ -339,7 +339,7 @@ def split(
 
     Args:
         name: name of the corpus.
-        captions: with their templates.
+        captions: captions with their templates.
         val_share: share of all.
         seed: the draw's seed.
 

@@ -1,1 +1,1 @@
-"""Trainings of augmentation: their loop, what they depend on, the card beside their weights."""
+"""Trainings of augmentation: their loop, their dependencies, and the card beside their weights."""

@@ -1,4 +1,4 @@
-"""What the result of a training depends on, kept in its checkpoint and compared before going on."""
+"""The dependencies of a training's result, kept in its checkpoint and compared before resuming."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def _without(value: Any) -> Any:
 
 
 def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, Any]) -> None:
-    """Raise ValueError, which names what differs, where a checkpoint is of another training.
+    """Raise ValueError, which names the differences, if a checkpoint belongs to another training.
 
     Args:
-        checkpoint: for the error.
+        checkpoint: checkpoint for the error.
         kept: the identity in the file; None where it has none.
         identity: the identity of the training that would resume from it.
     """

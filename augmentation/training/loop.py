@@ -44,7 +44,7 @@ class AbstractLoopSettings(AbstractSettings):
     Attributes:
         batch_size: examples in a part of a step.
         accumulate: parts of a step.
-        lr, weight_decay: of AdamW.
+        lr, weight_decay: learning rate and weight decay of AdamW.
         warmup: share of the steps in which the rate rises.
         floor: share of the rate at the end; 1 keeps it constant.
         ema_decay: decay of the averaged weights; None: no average.
@@ -79,7 +79,7 @@ class TrainingLoop:
     as an uninterrupted one. Validation uses averaged weights, and `run` leaves them in the module.
 
     Args:
-        model: to be trained.
+        model: model to train.
         settings: see there.
         num_steps: updates.
         checkpoint: file to resume from, written during training.

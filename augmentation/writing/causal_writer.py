@@ -83,7 +83,7 @@ def share_prefixes(network: nn.Module) -> None:
 
 
 def keep_prefix(network: nn.Module, memory: DynamicCache | None) -> None:
-    """Set what all rows begin with, the memory of one row; None: nothing."""
+    """Set the common beginning of all rows, the memory of one row; None: nothing."""
     for module in network.modules():
         place = getattr(module, "layer_idx", None)
         if place is not None:
@@ -115,7 +115,7 @@ def attend(
         key, value: ``(B, K, S, D)`` of the rows; H is a multiple of K.
         attention_mask: ``(B, 1, T, S)``, added to the scores of the row's own tokens.
         scaling: scaling of the scores; None: one by the root of D.
-        **settings: for layers without a prefix.
+        **settings: settings for layers without a prefix.
 
     Returns:
         ``(B, T, H, D)``, and None in the place of the weights.

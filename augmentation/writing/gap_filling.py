@@ -50,7 +50,7 @@ class SentenceState:
 def up_to_last_lexical(required: RequiredTokens) -> RequiredTokens:
     """Required tokens without the function words after the last lexical word.
 
-    Such words stood before a slot that no word fitted ("a bowl of fruit on").
+    Such words preceded a slot that no word fitted ("a bowl of fruit on").
     """
     lexical = [place for place, (_, slot) in enumerate(required) if slot]
     return required[: max(lexical, default=-1) + 1]

@@ -53,7 +53,7 @@ class AbstractWriter(ABC):
         """An answer a prompt, in order.
 
         Args:
-            prompts: with the same examples.
+            prompts: prompts with the same examples.
             seed: seed of the draws; the same prompts and seed give the same answers where the model
                 can promise that.
 
@@ -140,9 +140,9 @@ class LlamaCppWriter(AbstractWriter):
 
     Args:
         path: a ``.gguf`` file, or a folder with one.
-        temperature, top_p, max_new_tokens: of sampling.
+        temperature, top_p, max_new_tokens: settings of sampling.
         context: tokens that prompt and answer may have.
-        num_gpu_layers: on the graphics card; -1 for all.
+        num_gpu_layers: number of layers on the graphics card; -1: all.
 
     Raises:
         ModuleNotFoundError: llama-cpp-python is not installed.
@@ -173,7 +173,7 @@ class LlamaCppWriter(AbstractWriter):
         )
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
-        """See `AbstractWriter`; one after the other, as llama.cpp keeps what prompts share."""
+        """See `AbstractWriter`; one by one, as llama.cpp caches the common part."""
         answers = []
         for number, prompt in enumerate(prompts):
             reply = self._model.create_chat_completion(

@@ -77,7 +77,7 @@ def sample_size(sample: Sample) -> tuple[float, float]:
     """Width and height of a sample's photo, which its regions are in pixels of.
 
     Raises:
-        FileNotFoundError: the sample does not tell, and there is no such file.
+        FileNotFoundError: the sample does not state it, and the file does not exist.
         ValueError: the file is not a photo.
     """
     return sample.size or photo_size(sample.image_path)

@@ -79,11 +79,11 @@ def photo_keys(rosters: Iterable[Roster], cache: str | Path) -> dict[Path, str]:
 def write_record(
     folder: Path, rosters: Mapping[str, Roster], keys: Keys, *, accepted: Sequence[Any] = ()
 ) -> None:
-    """Keep what a run begins with.
+    """Record the data that a run begins with.
 
     Args:
         folder: the run's folder.
-        rosters: by split.
+        rosters: rosters by split.
         keys: keys of their photos.
         accepted: changes that were accepted before, see `check_record`.
     """
@@ -110,7 +110,7 @@ def _write_rows(part: Path, rows: Iterable[str]) -> None:
 def check_record(
     folder: Path, rosters: Mapping[str, Roster], keys: Keys, *, accept: bool | None = None
 ) -> bool:
-    """Refuse data that are no longer those that a run began with.
+    """Refuse data that differ from the data that a run began with.
 
     Args:
         folder: the run's folder; one without a record, of an older version, is not compared.
@@ -142,7 +142,7 @@ def check_record(
 
 
 def accept_changes(folder: Path, rosters: Mapping[str, Roster], keys: Keys) -> None:
-    """Keep what has changed and when it was accepted, and the data as they are now."""
+    """Record the changes, the time of their acceptance, and the present data."""
     changes = _changes(_read_rows(folder), rosters, keys)
     accepted = read_json(folder / FILE_NAME, dict).get("accepted", [])
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "changes": changes}

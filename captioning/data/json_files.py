@@ -46,7 +46,7 @@ class Record:
         return value
 
     def invalid(self, key: str, expected: str) -> SettingError:
-        """The error that says what ``key`` should have been and what it is."""
+        """The error that states the expected and the actual value of ``key``."""
         return SettingError(
             self.where, f"{key!r} must be {expected}: got {shown(self.value[key])}", "correct it"
         )
@@ -224,7 +224,7 @@ def load_json(path: str | Path) -> Record:
     """The object that a JSON file holds.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: not UTF-8, not strict JSON, or not an object.
     """
     return as_record(parse_json(read_text(path), str(path)), str(path))
@@ -234,7 +234,7 @@ def load_json_lines(path: str | Path) -> Iterator[Record]:
     """The objects of a JSON Lines file, each with ``FILE:LINE``.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: a line that is not UTF-8, not strict JSON, or not an object.
     """
     for number, line in read_lines(path):

@@ -18,9 +18,9 @@ def stream_records(path: str | Path, key: str) -> Iterator[Record]:
     """The objects of the list ``key`` of a JSON file's object, each made when it is asked for.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: not UTF-8, not strict JSON, not an object, or no list of objects under ``key``.
-            What follows the list is looked at last.
+            Text after the list is read last.
     """
     where, keys = str(path), {}
     for position, value in enumerate(_values(read_text(path), key, where, keys)):

@@ -49,19 +49,19 @@ def read_text(path: str | Path) -> str:
     """The whole of a file of text (a byte order mark is left out), which gzip may have packed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: bytes that are no text, see `decode`.
+        FileNotFoundError: the file does not exist.
+        ValueError: the bytes are not text, see `decode`.
     """
     check_file(path)
     return decode(_read(Path(path)), str(path))
 
 
 def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "replace") -> str:
-    """The beginning of a file of text, of which the last character may be cut.
+    """The beginning of a text file; its last character may be cut.
 
     Args:
         path: the file.
-        size: in bytes.
+        size: size in bytes.
         errors: ``"strict"``: bytes that are no text are an error, see `decode`.
     """
     data = _read(path, size)
@@ -73,7 +73,7 @@ def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "
 
 
 def ending(path: Path) -> str:
-    """The suffix of a file in lower case, without what gzip adds."""
+    """The suffix of a file in lower case, without gzip's."""
     name = path.name.lower().removesuffix(GZIP)
     return Path(name).suffix
 
@@ -174,7 +174,7 @@ def read_lines(path: str | Path) -> list[tuple[int, str]]:
 def read_image_list(path: str | Path) -> dict[str, str]:
     """Image ids or file names of a split list, one a line, each with its ``FILE:LINE``.
 
-    Of a line with several words the last counts, as in lists of ``val2014/NAME.jpg ID``.
+    The last word of a line counts, as in lists of ``val2014/NAME.jpg ID``.
 
     Raises:
         ValueError: an entry given twice, or an empty list.

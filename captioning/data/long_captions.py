@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def chosen(setting: LongCaptions | None, tokenizer: AbstractTokenizer) -> LongCaptions:
-    """What is done with long captions; None: at a sentence where a processor makes the tokens.
+    """The treatment of long captions; None: at a sentence where a processor makes the tokens.
 
     Other tokenizers cut as the papers' code does, within a sentence.
     """
@@ -34,7 +34,7 @@ class CutCaptions:
     """Which captions of a roster are not trained on whole.
 
     Attributes:
-        mode: what is done with long captions.
+        mode: treatment of long captions.
         limit: the tokenizer's settings, such as ``"tokenizer.max_tokens=64"``.
         number: number of the roster's captions.
         kept: characters that are left, by ``sample_id``; the mode ``"cut"`` cuts tokens, not
@@ -60,10 +60,10 @@ def fit_tokens(
     """Tokens of captions that were cut as the mode says, and which ones these are.
 
     Args:
-        roster: what is trained on.
+        roster: training roster.
         tokenizer: the run's tokenizer.
         tokens: tokens of the roster's captions, as the tokenizer cuts them.
-        mode: what is done with captions that it cuts.
+        mode: treatment of captions that it cuts.
 
     Returns:
         The same table where no caption is cut, or mode is ``"cut"``.
@@ -115,7 +115,7 @@ def warn_of_short_search(roster: Roster, tokens: TokenTable, max_length: int) ->
     """Say where a search cannot write captions as long as most that are trained on.
 
     Args:
-        roster: what is trained on.
+        roster: training roster.
         tokens: tokens of its captions, begin and end counted.
         max_length: most tokens of a caption that the search writes, the end counted.
     """

@@ -63,7 +63,7 @@ class GivenName(str):
 
     @classmethod
     def of(cls, name: str, given: str) -> GivenName:
-        """The plain name of what is given."""
+        """The plain name of a given name."""
         made = cls(name)
         made.given = given
         return made
@@ -96,7 +96,7 @@ class PhotoFolder:
     """Finds photos by name; each directory is listed once, so a look-up costs no disk access.
 
     Args:
-        folder: where the photos lie.
+        folder: folder of the photos.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -143,7 +143,7 @@ class PhotoFolder:
         return None if name is None else self.folder / directory / name
 
     def below(self, names: Iterable[str]) -> dict[str, str]:
-        """Absolute names by what they are below the folder, which may have lain elsewhere.
+        """Absolute names as paths below the folder, which may have been moved.
 
         The same number of folders is cut off all of them, the fewest with which most photos are
         there. Where none is there, Label Studio's mark before the name is cut off, too.
@@ -178,7 +178,7 @@ class PhotoFolder:
         return self._stems[directory]
 
     def below_or_cut(self, names: Sequence[str]) -> dict[str, str]:
-        """`below`; where none of relative names is there, their first folders are cut off, too."""
+        """`below`; if no relative name exists, their first folders are cut off, too."""
         found = self.below(names)
         if found or not any("/" in name for name in names) or any(map(self.find, names)):
             return found
@@ -225,12 +225,12 @@ class PhotoFolder:
 
 
 def has_photo_suffix(name: str) -> bool:
-    """Whether a file name ends as those of photos."""
+    """Whether a file name has a suffix of photos."""
     return os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
 
 
 def without_masks(names: Iterable[str]) -> list[str]:
-    """Names of a folder without those of masks of its photos."""
+    """Names of a folder without masks of its photos."""
     names = list(names)
     stems = {os.path.splitext(name)[0] for name in names}
     return [name for name in names if _masked(os.path.splitext(name)[0]) not in stems]

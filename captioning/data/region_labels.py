@@ -15,7 +15,8 @@ def relabel_roster(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
     """The roster with regions labelled by the words of the photo's captions.
 
     Args:
-        roster: with phrases and kinds, as Flickr30k Entities has them; without them it stays as is.
+        roster: roster with phrases and kinds, as in Flickr30k Entities; without them it is
+            unchanged.
         lemmatizer: gives the singular.
     """
     samples = list(roster.samples)
@@ -30,7 +31,7 @@ def relabel_regions(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[
     """The regions of one photo, labelled by the words of its captions.
 
     Only regions whose label is a kind of a phrase ("animals") get a new label: the last word, in
-    the singular, of most phrases about them; among equals that of the earliest caption.
+    the singular, of most phrases about them; among equals the earliest caption's.
 
     Args:
         samples: the photo's samples; those without phrases have no effect.

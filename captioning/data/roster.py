@@ -38,7 +38,7 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedWord:
-    """Where a planted fault lies in its caption.
+    """The position of a planted fault in its caption.
 
     Attributes:
         start: index of the first wrong character in the faulty caption.
@@ -65,7 +65,7 @@ class Roster:
         name: data set and split, such as ``"flickr8k/train"``.
         samples: one per caption; ``samples[i].row == i``; an image's captions need not be
             adjacent.
-        dropped: what was left out, with the rule; shown to the user and written to the run folder.
+        dropped: omissions with their rules; shown to the user and written to the run folder.
         photo_root: the folder that the annotations' names of photos are relative to; None: unknown.
 
     Raises:
@@ -153,11 +153,11 @@ class CurationView:
     """A roster and the edits made to it so far: a pure function gives the epoch's samples.
 
     Attributes:
-        roster: what the annotations say.
+        roster: the annotations.
         journal: the edits in order.
         image_root: folder that relative paths of replaced images start from, usually the run's.
-        confined: for edits that may come from somebody else: further folders in which pictures may
-            lie, beside ``image_root`` and those of the roster's photos; None: anywhere.
+        confined: for foreign edits, further folders that pictures may lie in, beside ``image_root``
+            and the folders of the roster's photos; None: anywhere.
     """
 
     roster: Roster
@@ -255,7 +255,7 @@ class CurationView:
         return remaining
 
     def samples(self) -> tuple[Sample, ...]:
-        """Live samples in roster order; ``row`` stays what it was in the roster."""
+        """Live samples in roster order; ``row`` remains the roster's."""
         return self._samples
 
     def pool(self, image_id: str) -> list[Sample]:
@@ -371,7 +371,7 @@ def parse_masks(text: str) -> tuple[MaskedSpan, ...]:
 
 
 def masks_text(masks: Iterable[MaskedSpan]) -> str:
-    """What `parse_masks` reads."""
+    """The text that `parse_masks` reads."""
     return ",".join(
         f"{mask.start}-{mask.stop}" + (f":{mask.weight:.6g}" if mask.weight else "")
         for mask in masks

@@ -121,5 +121,5 @@ def _check(ids: np.ndarray, ends: np.ndarray) -> int:
 
 
 def id_type(tokenizer: AbstractTokenizer) -> type[np.uint16] | type[np.uint32]:
-    """In what a tokenizer's ids are kept."""
+    """The data type of a tokenizer's ids."""
     return np.uint16 if len(tokenizer) <= 2**16 else np.uint32

@@ -12,8 +12,8 @@ class Action:
     Attributes:
         verbs: ``(third person, plain, -ing)`` forms, most usual first; the last may stand alone.
         icon: the picture that shows it; None keeps the class's own.
-        mark: what is drawn beside it: ``"speed"``, ``"sleep"``, ``"jump"`` or ``""``.
-        zone: where it happens; None keeps the class's own.
+        mark: mark drawn beside it: ``"speed"``, ``"sleep"``, ``"jump"`` or ``""``.
+        zone: place of the action; None: the class's own.
         places: the only places where it happens; empty for any.
         roles: nouns for a person doing it, such as "skier"; they imply the action.
         scale: height of the action's picture as a share of the class's.

@@ -1,6 +1,6 @@
 """Drawing a MiniWorld split into a folder: completely or not at all, by any number of processes.
 
-`describe` and `contact_sheet` show what such scenes are: ``captioning miniworld sheet``.
+`describe` and `contact_sheet` show such scenes: ``captioning miniworld sheet``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
 
 
 def manifest_of(settings: Settings, digest: str) -> dict[str, Any]:
-    """What lies beside a split: its settings, and the SHA-256 of its annotation lines."""
+    """The files beside a split: its settings, and the SHA-256 of its annotation lines."""
     return {**asdict(settings), "sha256": digest, "licence": LICENCE}
 
 

@@ -97,7 +97,7 @@ class Narrator:
     """Writes captions of one scene, with a level of detail and a choice of words of its own.
 
     Args:
-        scene: that is captioned.
+        scene: scene to caption.
         rng: makes all choices.
     """
 

@@ -37,7 +37,7 @@ def read_miniworld(
 
     Args:
         name: name of the data set, the first part of the roster's.
-        folder: where MiniWorld is kept.
+        folder: folder of MiniWorld.
         split: ``"train"``, ``"val"``, ``"test_in"``, ``"test_near"`` or ``"test_out"``.
         num_scenes: number of pictures, at least 1.
         seed: seed of all scenes, at least 0.

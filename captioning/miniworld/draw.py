@@ -316,7 +316,7 @@ def backdrop(place: str, time: str, variant: int, size: int) -> Image.Image:
     Args:
         place: key of ``places.PLACES``.
         time: ``"day"``, ``"sunset"`` or ``"night"``.
-        variant: in [0, VARIANTS).
+        variant: number in [0, VARIANTS).
         size: side in pixels.
     """
     rng = np.random.default_rng([variant, sorted(PLACES).index(place)])

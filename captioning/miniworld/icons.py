@@ -32,8 +32,8 @@ class Masks:
         fill: the picture itself.
         gaps: the enclosed gaps; None if the class leaves them open.
         head: the head; None if the picture has none.
-        light: where light from above falls.
-        shade: where the picture's lower part is in shade.
+        light: region lit from above.
+        shade: shaded region of the picture's lower part.
     """
 
     outline: Image.Image

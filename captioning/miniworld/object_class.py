@@ -42,7 +42,7 @@ class ObjectClass:
         height: usual height as a share of the picture's.
         colours: colours of its objects; captions never name the colour of a class that has just
             one.
-        places: where it is usually found, keys of `places.PLACES`.
+        places: its usual places, keys of `places.PLACES`.
         actions: actions of its objects, keys of `actions.ACTIONS`; empty for objects that always
             rest.
         zone: ``"ground"``, ``"water"`` or ``"sky"``: where an object without action is drawn.

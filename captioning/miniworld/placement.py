@@ -1,4 +1,4 @@
-"""Where objects stand: rejection sampling until no object hides another."""
+"""The positions of objects: rejection sampling until no object hides another."""
 
 from __future__ import annotations
 

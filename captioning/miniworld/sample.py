@@ -81,7 +81,7 @@ def sample_scene(*, seed: int, split: str, index: int) -> Scene:
     Args:
         seed: seed of the whole data set, at least 0.
         split: one of `SPLITS`.
-        index: from 0.
+        index: index from 0.
 
     Raises:
         ValueError: unknown split, or a negative seed or index.

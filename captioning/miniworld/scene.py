@@ -26,7 +26,7 @@ class SceneObject:
         zone: ``"ground"``, ``"water"`` or ``"sky"``.
         mirrored: whether it looks to the left.
         tint: variation of its colour, each channel in [-12, 12].
-        skin: which of the skin tones its head has.
+        skin: skin tone of its head.
     """
 
     node: int

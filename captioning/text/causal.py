@@ -28,7 +28,7 @@ class CausalTokens:
     """The tokenizer of a causal language model.
 
     Attributes:
-        definition: as the ``tokenizers`` library writes it.
+        definition: definition in the form of the ``tokenizers`` library.
         size: V of the model.
         start_id: the token between the texts that the model was trained on.
     """

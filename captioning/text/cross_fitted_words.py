@@ -1,4 +1,4 @@
-"""What a masked word of a row is, judged by networks that never saw the photo or its captions.
+"""Predicts a masked word of a row by networks that never saw the photo or its captions.
 
 A network that was trained on a wrong word knows it by heart. So the photos are divided into folds,
 and each fold's words are judged by a network trained on the other folds alone (cross-fitting).
@@ -23,14 +23,15 @@ class CrossFittedWords:
     """Networks of all folds, trained when this is built.
 
     Args:
-        captions: what they may learn from.
+        captions: their training captions.
         photos: number of each caption's photo.
         folds: fold of each photo.
         features: features of the photos, or None.
         network: arguments of `captioning.text.masked_words.MaskedWords`.
-        training: of each network.
+        training: training settings of each network.
         seed: seed of parameters, dropout and order.
-        vocabulary: of these captions, if there is one, with the rows of the words that are judged.
+        vocabulary: vocabulary of these captions, if there is one, with the rows of the judged
+            words.
         progress: called with the share of the training that is done.
     """
 
@@ -78,7 +79,7 @@ class CrossFittedWords:
         folds: Sequence[int],
         features: PhotoFeatures | None = None,
     ) -> JudgedWords:
-        """The words of captions as they are now; the arguments are those of the class."""
+        """The words of captions as they are now; takes the class's arguments."""
         groups = self._vocabulary.groups(captions, photos)
         parts = []
         for fold, network in enumerate(self._networks):

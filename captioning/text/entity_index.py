@@ -49,8 +49,8 @@ def build_entity_index(
     Args:
         encoder: encoder of the space in which photos are embedded.
         names_path: path of captions, see `captioning.text.entities.read_names`.
-        photo_names: of photos, see `captioning.text.entities.read_photo_names`; None: those of
-            captions.
+        photo_names: names for photos, see `captioning.text.entities.read_photo_names`; None: the
+            captions' names.
 
     Raises:
         FileNotFoundError, ValueError: no names, or no encoder.

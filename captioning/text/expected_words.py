@@ -1,14 +1,14 @@
-"""What the captions of a photo can be expected to name, by its features alone.
+"""Predicts the words in a photo's captions from its features alone.
 
 A linear regression from the mean of a photo's cells to the share of its captions that name each
-thing of a row. It is learnt from the very captions that are judged. So what it expects of a photo
-that it learnt from is what it would expect with that photo left out; a ridge regression has this in
-closed form (Allen, 1974, "The relationship between variable selection and data augmentation"):
+thing of a row. It is learnt from the very captions that are judged. So its prediction for a
+training photo is the one with that photo held out; a ridge regression has this in closed form
+(Allen, 1974, "The relationship between variable selection and data augmentation"):
 
     left out = (fitted - h y) / (1 - h),   h the photo's leverage
 
-The penalty is the one with the least squared error so. How much likelier than anywhere a thing is
-named is what other networks read:
+The penalty is the one with the least squared error so. Other networks read how much likelier than
+average a thing is named:
 
     z = log((max(expected, 0) + 0.01) / (share of all photos' captions + 0.01))
 """
@@ -43,11 +43,11 @@ class PhotoFeatures:
 
 
 class ExpectedWords:
-    """A regression of what captions name, learnt when this is built.
+    """A regression of the words in captions, fitted at construction.
 
     Args:
         means: ``(I, C)`` features of whole photos.
-        captions: what may be learnt from.
+        captions: training captions.
         photos: ``(N,)`` number of each caption's photo.
         thing_of: number of the thing that a word names, in [0, T).
 

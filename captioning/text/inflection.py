@@ -150,7 +150,7 @@ def _plural(word: str) -> str:
 
 
 def possessive_mark(noun: str, *, plural: bool) -> str:
-    """What follows a possessor: ``'s``, or ``'`` after a plural that ends with s."""
+    """The ending of a possessor: ``'s``, or ``'`` after a plural that ends with s."""
     return "'" if plural and noun.endswith("s") else "'s"
 
 

@@ -1,4 +1,4 @@
-"""What networks make of the words of rows in captions, and such judgements on disk."""
+"""The networks' judgements of row words in captions, and their storage on disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kept_judgement(
     *,
     table: RowTable | None = None,
 ) -> JudgedWords:
-    """What ``judge`` gives, from the folder if it is there.
+    """The result of ``judge``, from the folder if it is there.
 
     Args:
         folder: folder of judgements, in files named after their settings; None keeps nothing.

@@ -110,7 +110,7 @@ class Lemmatizer:
     """Lemmas by table, then by rule.
 
     Args:
-        exceptions: by tag: forms in lower case with their lemmas, where the rules are wrong.
+        exceptions: by tag, lower-case forms with lemmas that the rules get wrong.
         known: dictionary forms by ``"noun"``, ``"verb"``, ``"adjective"`` and ``"adverb"``.
     """
 

@@ -35,7 +35,7 @@ class ReadingLimit:
     Args:
         network: its name.
         most: tokens of a text that it reads, marks at the ends counted.
-        instead: what helps.
+        instead: the remedy.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ReadingLimit:
         """Look at some texts.
 
         Args:
-            reaches: of each, whether it has as many tokens as the network reads.
+            reaches: whether each has as many tokens as the network reads.
         """
         if self._has_told:
             return

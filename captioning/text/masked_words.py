@@ -1,9 +1,9 @@
-"""A small network that predicts a masked word of a row from what else is known of the photo.
+"""A small network that predicts a masked row word from the other data on the photo.
 
 It reads the caption's other words, and as switches the words of the photo's other captions and
 features of the photo. The context of a word is a window of its neighbours and the bag of all other
-words of its caption; other captions and the photo's cells are read by attention. What other
-captions name, and what captions of such a photo would name, adds to the logits.
+words of its caption; other captions and the photo's cells are read by attention. The words in other
+captions, and those expected for such a photo, add to the logits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoEvidence:
-    """What photos tell, by number of the photo.
+    """The data of photos, by number of the photo.
 
     Attributes:
         cells: ``(I, R, D)`` features.
@@ -70,7 +70,7 @@ class WordBatch:
 
     @classmethod
     def of(cls, groups: Sequence[Group], photos: PhotoEvidence | None) -> WordBatch:
-        """The groups with what their photos tell."""
+        """The groups with their photos' data."""
         numbers = torch.tensor([group.photo for group in groups])
         rows = _padded([group.rows for group in groups])
         return cls(
@@ -176,7 +176,7 @@ class MaskedWords(nn.Module):
         num_tokens: size of the vocabulary.
         meaning_tokens: ``(M,)`` token of each meaning's first word, rows one after another.
         row_sizes: number of meanings of each row.
-        photo_size: of the features of a photo's cells; 0: photos are not read.
+        photo_size: size of the features of a photo's cells; 0: photos are not read.
         siblings: whether the photo's other captions are read.
         width: width of embeddings; contexts are twice as wide.
         num_heads: number of heads of attention.
@@ -333,7 +333,7 @@ def fit(
     Args:
         network: is changed.
         groups: captions by photo.
-        photos: what they tell, their cells of ``photo_size`` values; None: they are not read.
+        photos: the photos' cells of ``photo_size`` values; None: they are not read.
         training: see `WordTraining`.
         seed: the order's seed; parameters and dropout are drawn from torch's generator.
         progress: called with the share of the work that is done.
@@ -363,7 +363,7 @@ class FusedAdamW:
     """The fused AdamW of torch, whose own class imports torch's compiler: two seconds.
 
     Args:
-        parameters: to be changed.
+        parameters: parameters to train.
         weight_decay: their weight decay.
     """
 

@@ -24,10 +24,10 @@ class NgramLanguageModel(AbstractLanguageModel):
     matter, and all rare words are one token.
 
     Args:
-        texts: to learn from.
+        texts: training texts.
         discount: d, in (0, 1).
         min_count: a word with fewer occurrences is rare.
-        name: for people.
+        name: readable name.
 
     Raises:
         ValueError: no words, or a discount out of its range.

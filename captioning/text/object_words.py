@@ -75,9 +75,9 @@ class ObjectWords:
         return self._number(second, as_is in self.pairs, in_singular in self.pairs)
 
     def numbers(self, words: Sequence[str]) -> list[int]:
-        """The number of each word of a caption; both words of a pair have that of the pair.
+        """The number of each word of a caption; both words of a pair have the pair's.
 
-        A pair wins over single words ("hot dog" is no dog). Where two pairs overlap, the shared
+        A pair wins over single words ("hot dog" is not a dog). Where two pairs overlap, the shared
         word has the number of the earlier pair.
         """
         numbers = [self.number(word) for word in words]
@@ -146,8 +146,8 @@ def build_labels(source: str = "coco") -> Labels:
     """Which box labels show an object, by the object's name, besides its own name.
 
     Args:
-        source: as of `build_object_words`; the names of one class
-            mean the same boxes: a man has a box labelled person.
+        source: as in `build_object_words`; the names of one class mean the same boxes: a man has a
+            box labelled person.
 
     Raises:
         FileNotFoundError: no such file.

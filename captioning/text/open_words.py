@@ -50,7 +50,7 @@ def with_open_rows(
     tables: Sequence[RowTable] = (),
     seed: int = 0,
 ) -> RowTable:
-    """The closed rows, further ones, and those of the captions' other words, see `open_rows`."""
+    """The closed rows, further rows, and rows of the captions' other words, see `open_rows`."""
     known = joined([closed_rows(), *tables])
     return joined([known, open_rows(captions, photos, without=known.same.keys(), seed=seed)])
 
@@ -87,7 +87,7 @@ def open_rows(
         photos: ``N`` numbers of their photos.
         without: words in small letters that stand in other rows.
         tagger: tells parts of speech; None for the packaged one.
-        seed: of which words of a row come first, so that two tables differ.
+        seed: seed of the words' order within a row, so that two tables differ.
 
     Raises:
         ImportError: spaCy is not installed.

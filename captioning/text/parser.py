@@ -45,8 +45,8 @@ class SpacyParser(AbstractParser):
 
     Args:
         folder: a saved pipeline with tagger and parser.
-        name: for people.
-        cache_folder: for parses, in a file named after the pipeline's content; None keeps none.
+        name: readable name.
+        cache_folder: caches parses in a file named after the pipeline's content; None: no cache.
         num_processes: the largest number; more than one only for more than 10,000 captions that are
             not in the cache. A script that uses them needs ``if __name__ == "__main__"``.
 
@@ -77,7 +77,7 @@ class SpacyParser(AbstractParser):
         """One parse a caption, in order; ``()`` for a caption without words.
 
         Raises:
-            TypeError: a caption is no text.
+            TypeError: a caption is not text.
             ValueError: a caption of more than a million characters, or a damaged cache.
             OSError: the cache cannot be written.
         """
@@ -248,8 +248,8 @@ def build_spacy_parser(
 ) -> SpacyParser:
     """A parser by the name of an installed spaCy pipeline, or by folder.
 
-    The package's own code is not imported. spaCy stores its own parts as msgpack and arrays; parts
-    in PyTorch are read by PyTorch, so install only what you trust.
+    The package's own code is not imported. spaCy stores its own parts as msgpack and arrays;
+    PyTorch loads parts in PyTorch, so install only pipelines that you trust.
 
     Raises:
         FileNotFoundError: no such package and no such folder.

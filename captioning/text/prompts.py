@@ -33,7 +33,7 @@ class ChatQuestion:
     """A user's message of a photo and the prompt, which waits for an answer.
 
     Attributes:
-        text: as the template writes it.
+        text: text as the template writes it.
         has_start: whether it begins with the token that begins texts, so that none is added.
         messages: the conversation, without the photo itself.
         options: options of the processor's ``apply_chat_template``.
@@ -50,7 +50,7 @@ class PromptFormat:
     """The text around a caption.
 
     Attributes:
-        text: what the processor is called with, beside a photo.
+        text: text argument of the processor, beside a photo.
         before: blanks between the prompt and the caption, which belong to the caption's tokens.
         end_ids: tokens that end a caption in a search; training uses the first one.
         question: question of a chat, as its template writes it; None: the model has no chat

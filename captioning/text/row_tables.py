@@ -19,7 +19,7 @@ class WordRow:
 
     Attributes:
         name: topic and number, such as ``"object3.1"``.
-        topic: what they are about, such as ``"object"``.
+        topic: their topic, such as ``"object"``.
         meanings: words of one meaning each; the first is written for it.
     """
 
@@ -34,7 +34,7 @@ class RowWord:
 
     Attributes:
         start: index of its first character.
-        word: as written.
+        word: word as written.
         row: number in the table.
         meaning: number in the row.
     """
@@ -51,8 +51,8 @@ class RowTable:
 
     Attributes:
         rows: rows of two meanings or more; a word of several rows belongs to the first.
-        same: by word of a row all words that name the same thing, in every form.
-        only_after: by word the words of which one must stand before it, else it is passed over.
+        same: all words that name the same thing, in every form, by word of a row.
+        only_after: by word, the words one of which must precede it; else it is skipped.
     """
 
     rows: tuple[WordRow, ...]

@@ -98,7 +98,7 @@ def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
     """A caption without some of its sentences, and without the spaces behind them.
 
     Args:
-        caption: as written.
+        caption: caption as written.
         spans: spans of sentences, in order.
 
     Returns:
@@ -115,9 +115,8 @@ def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
 def trained_text(caption: str, tokenizer: AbstractTokenizer, mode: LongCaptions) -> str:
     """The part of a caption that is trained on: all of it, or the sentences that fit.
 
-    A caption whose first sentence does not fit stays, for the tokenizer to cut. Those of the
-    annotations were refused before training (`captioning.data.long_captions`), so curation wrote
-    it.
+    A caption whose first sentence does not fit stays, for the tokenizer to cut. Annotated ones were
+    refused before training (`captioning.data.long_captions`), so curation wrote it.
     """
     if mode == "cut" or not tokenizer.left_out(caption, tokenizer.encode(caption)):
         return caption

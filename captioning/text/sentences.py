@@ -213,7 +213,7 @@ def _minilm(folder: Path) -> tuple[MiniLMTokenizer, MiniLM]:
 
 
 class MiniLMTokenizer:
-    """What `SentenceEncoder` needs of a tokenizer of transformers.
+    """The parts of a transformers tokenizer that `SentenceEncoder` needs.
 
     Args:
         file: ``tokenizer.json``.

@@ -1,4 +1,4 @@
-"""Scripts without spaces between words, of which each character counts as a word.
+"""Scripts without spaces between words; each character counts as a word.
 
 Chinese, Japanese, Thai, Lao, Khmer and Burmese; and Korean, whose particles are one with the words
 before them, and whose spaces a vocabulary keeps by a mark. Marks above or below a character belong
@@ -51,7 +51,7 @@ def with_starts(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """A text of `spaced` words as it is written; spaces of Korean are those of `with_starts`."""
+    """A text of `spaced` words as it is written; Korean keeps the spaces of `with_starts`."""
     return text if text.isascii() else _BETWEEN.sub("", text).replace(START, "")
 
 

@@ -58,7 +58,7 @@ def count_remaining_forms(
     where "bus" and "busses" are listed. Forms of several words are not searched.
 
     Args:
-        captions: in any case.
+        captions: captions in any letter case.
         classes: forms by class.
         lemmatizer: leads from "buses" to "bus".
 

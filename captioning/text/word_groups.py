@@ -171,7 +171,7 @@ class Vocabulary:
         return np.take_along_axis(beside @ names, things[rows], axis=1)
 
     def groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
-        """All captions by photo, a few at a time; those of the last call are kept."""
+        """All captions by photo, a few at a time; the last call's groups are kept."""
         key = (tuple(captions), tuple(photos))
         if self._last[0] != key:
             self._last = (key, self._groups(captions, photos))

@@ -2,7 +2,7 @@
 
 A line of a table is a row, its columns are meanings. ``dog/dogs`` has the forms of a meaning: a
 form competes with the same form of other meanings, so that a sentence stays grammatical.
-``gray=grey`` has two words of one meaning: they are no alternatives to each other.
+``gray=grey`` has two words of one meaning: they are not alternatives to each other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def word_rows() -> tuple[WordRow, ...]:
 
 
 def same_thing() -> Mapping[str, frozenset[str]]:
-    """By word all words of its meaning, in every form: ``runs`` has ``running`` and ``races``."""
+    """All words of each word's meaning, in every form: ``runs`` has ``running`` and ``races``."""
     return closed_rows().same
 
 

@@ -266,9 +266,9 @@ def build_token_table() -> TokenTable:
 def load_token_vectors(
     *, words: Sequence[str], length: PositiveFloat = 5.0, seed: Seed = 0
 ) -> Tensor:
-    """A captioner's word vectors by `build_token_table`, where there is no GloVe file.
+    """A captioner's word vectors by `build_token_table`, without a GloVe file.
 
-    Marks such as ``<eos>``, which are no words, get a direction drawn at random.
+    Marks such as ``<eos>``, which are not words, get a random direction.
 
     Args:
         words: the vocabulary in id order.

@@ -1,8 +1,8 @@
 """Close-ups: windows of photos around the objects of a caption, for the training of generators.
 
-A small generator draws few cells. Where a photo shows a dozen objects and a caption names one of
-them, that object has a handful of cells beside others that no prompt explains; in a window around
-it, it is most of the picture.
+A small generator draws few cells. If a photo shows a dozen objects and a caption names one, that
+object has a few cells beside others that no prompt explains; in a window around it, it is most of
+the picture.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Examples for training a generator, and the loss that all its trainings share.
 
-Photos and prompts made of captions give latents and texts; the loss is that of the noise.
+Photos and prompts made of captions give latents and texts; the loss is the noise's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def label_names(roster: Roster) -> list[str]:
 
 
 def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
-    """The label in each cell of each photo: that of the smallest box that touches it.
+    """The label in each cell of each photo: the weight of the smallest box that touches it.
 
     Only the photo's middle square is used, as by `load_pictures`.
 
@@ -231,7 +231,7 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
     """The loss of a step.
 
     Args:
-        denoiser: to be trained.
+        denoiser: denoiser to train.
         draw: draws a number of photos with a generator.
         batch_size: photos in a step.
     """
@@ -249,7 +249,7 @@ def mean_loss(denoiser: Denoiser, draw: Draw, *, batch_size: int, batches: int) 
     Labels are left out: they are a means, and not every data set has them.
 
     Args:
-        denoiser: what is judged.
+        denoiser: denoiser to evaluate.
         draw: see `loss_of_draws`.
         batch_size: photos in a batch.
         batches: how many.
@@ -308,7 +308,7 @@ def load_square(path: Path, *, size: int) -> np.ndarray:
 
 
 def as_pictures(squares: Sequence[np.ndarray]) -> Tensor:
-    """What `load_pictures` makes of photos that `load_square` has read."""
+    """The result of `load_pictures` for photos that `load_square` has read."""
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
@@ -356,7 +356,7 @@ def _merges(tokenizer: Any) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSettings(AbstractSettings):
-    """``prompts`` of what trains generators; see `PromptSampler`."""
+    """``prompts`` for training generators; see `PromptSampler`."""
 
     single: Fraction
     empty: Fraction
@@ -372,7 +372,7 @@ class PromptSampler:
 
     Args:
         captions: captions of each photo, at least one.
-        tokenizer: with a start and an end token.
+        tokenizer: tokenizer with a start and an end token.
         single: share of prompts of one caption only, in [0, 1].
         empty: share of empty prompts, in [0, 1].
         cut: all captions are taken, and the prompt ends where there is no more room.
@@ -430,7 +430,7 @@ class PromptSampler:
 def join_captions(captions: Sequence[list[int]], room: int) -> list[int]:
     """Tokens of complete captions in sequence, as far as there is room.
 
-    A first caption that is too long by itself is cut.
+    A first caption that is too long alone is cut.
     """
     prompt = list(captions[0][:room])
     for caption in captions[1:]:

@@ -2,8 +2,8 @@
 
 Section 3.3 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image Captioning": 15,000
 steps at a constant rate of 1e-5, batches of 32, an image's captions one after the other as its
-prompt. Settings are in ``configs/fine_tuning.yaml``. The loss is that of training from scratch
-(`augmentation.image_replacement.training.denoising`). One process, one device.
+prompt. Settings are in ``configs/fine_tuning.yaml``. The loss is the same as in training from
+scratch (`augmentation.image_replacement.training.denoising`). One process, one device.
 """
 
 from __future__ import annotations
@@ -195,12 +195,12 @@ def train_generator(
         paths: folders.
         data: photos with captions.
         generator: the packaged one, a hub's name, or a folder in the format of diffusers.
-        tuning: what of the U-Net is trained.
-        lora: for ``tuning="lora"``.
+        tuning: trained part of the U-Net.
+        lora: settings for ``tuning="lora"``.
         text_encoder: train it, too.
         seed: seed of all draws.
         threads: threads of torch; None: its own choice.
-        device: where the generator is trained.
+        device: device of the training.
         precision: precision of the networks' products.
         gradient_checkpointing: halves the memory and takes a third longer.
         first_images: photos of a split that are read; None: all.
@@ -350,7 +350,7 @@ def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: flo
 
     Args:
         pipeline: the generator.
-        prompts: what to draw.
+        prompts: prompts of the pictures to draw.
         steps: the sampler's steps.
         guidance: scale of classifier-free guidance.
     """

@@ -1,1 +1,1 @@
-"""From samples to batches: the data set, its loaders, and what a model reads besides."""
+"""Turns samples into batches: the data set, its loaders, and further inputs of models."""

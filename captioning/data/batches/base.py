@@ -1,4 +1,4 @@
-"""What a batch holds beside its captions' tokens: one reader for each kind of tensor."""
+"""Inputs of a batch beside its captions' tokens: one reader for each kind of tensor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ tensors of earlier readers."""
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """What a reader knows before it reads batches.
+    """The data that a reader has before it reads batches.
 
     Attributes:
         stage: ``"train"``; ``"probe"``: the training samples once more, without anything random;
@@ -74,7 +74,7 @@ class AbstractBatchReader(ABC):
 
     @property
     def refuses_photos(self) -> str:
-        """Why no photos can be trained on beside those of the rosters; empty if they can."""
+        """Why training can use no photos beside the rosters'; empty if they can."""
         return ""
 
     def check_photos(self, paths: Iterable[Path]) -> None:

@@ -194,7 +194,7 @@ def kept_blocks(
     folder cannot be written, or has no locks, blocks stay in memory, with a warning.
 
     Args:
-        folder: of these blocks alone, named by all that their values depend on; None keeps none.
+        folder: folder of these blocks alone, named by all inputs of their values; None: no folder.
         sizes: captions of each block.
         make: computes a block by its number.
     """
@@ -276,8 +276,8 @@ class CaptionTexts(AbstractBatchReader):
 
     In training on captions alone, batches have them in the place of pictures. Captions are embedded
     as sentences (`as_sentence`), as the language model reads them. Values are kept as ``float16``:
-    a kilobyte a caption, half a gigabyte for all of COCO's. Those of a roster of 20,000 captions
-    and more are kept on disk for later starts, and mapped into memory.
+    a kilobyte a caption, half a gigabyte for all of COCO's. For a roster of 20,000 captions or more
+    they are kept on disk for later starts, and mapped into memory.
 
     Args:
         encoder: encoder of the space in which photos are embedded.

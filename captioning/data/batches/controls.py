@@ -26,12 +26,12 @@ TOO_FEW = 0.1  # share of their regions that must have a match
 class MatchedControls:
     """Gives batches ``controls`` that ask for regions of imported features.
 
-    An annotated region stands for the imported box that overlaps it most, as in CIC-BART's code
-    (where features are those of the annotated boxes themselves, that is the same box). Two that
-    stand for one box are asked for once. A region without a match is not asked for.
+    An annotated region is replaced by the imported box that overlaps it most, as in CIC-BART's code
+    (features of the annotated boxes themselves give the same box). Two that stand for one box are
+    asked for once. A region without a match is not asked for.
 
     Args:
-        controls: by ``sample_id``, in positions of annotated regions.
+        controls: controls by ``sample_id``, in positions of annotated regions.
         min_overlap: intersection over union from which boxes match; 0 takes any, as the authors do.
     """
 
@@ -49,7 +49,7 @@ class MatchedControls:
         return {"controls": tuple(map(self._translated, captions))}
 
     def check(self, epoch: Epoch) -> None:
-        """Refuse features whose boxes are hardly ever those of annotated regions.
+        """Refuse features whose boxes hardly ever match annotated regions.
 
         Raises:
             ValueError: too few of the regions that the first photos' captions ask for match.
@@ -134,8 +134,8 @@ def _size(photo: Sample) -> tuple[float, float]:
 class CaptionControls(AbstractBatchReader):
     """A control signal for each caption, read off the caption itself (CIC-BART-SSA, section 5.1).
 
-    Regions are those of its grounded phrases, in the caption's order. For a caption without any (an
-    image without boxes, a replaced caption or picture) the control is the full photo.
+    Its regions belong to its grounded phrases, in the caption's order. For a caption without any
+    (an image without boxes, a replaced caption or picture) the control is the full photo.
 
     Args:
         ordered: controls ask for the regions in the caption's order; else for their set.
@@ -145,8 +145,8 @@ class CaptionControls(AbstractBatchReader):
         parser: finds the verbs that controls ask for; None: they ask for none.
         max_regions: the first so many boxes of a photo have features; others are left out. None:
             all have, as with imported features, which have each box once whatever its labels.
-        min_overlap: of imported features alone, whose boxes are others than the annotated ones:
-            see `captioning.data.batches.controls.MatchedControls`.
+        min_overlap: minimum overlap for imported features, whose boxes differ from the annotated
+            ones: see `captioning.data.batches.controls.MatchedControls`.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class CaptionControls(AbstractBatchReader):
 
 
 class FixedControls(AbstractBatchReader):
-    """Controls that were chosen beforehand, such as those of other captions.
+    """Controls chosen beforehand, such as other captions' controls.
 
     Args:
         controls: one for each sample that it is opened with, in order.
-        min_overlap: as of `CaptionControls`.
+        min_overlap: as in `CaptionControls`.
     """
 
     def __init__(self, controls: Sequence[Control], *, min_overlap: Fraction = 0.5) -> None:
@@ -238,7 +238,7 @@ class ControlBatches:
     """Gives batches ``controls``, B records, and ``boxes``, as `captioning.types.Batch` has them.
 
     Args:
-        controls: by ``sample_id``.
+        controls: controls by ``sample_id``.
     """
 
     def __init__(self, controls: Mapping[str, Control]) -> None:

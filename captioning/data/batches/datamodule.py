@@ -357,10 +357,10 @@ def _tell_shares(batch_size: int, trainer: pl.Trainer | None) -> None:
 
 
 class Positions(list[int]):
-    """Positions of a batch in the epoch's samples, with the key of what is drawn for it.
+    """Positions of a batch in the epoch's samples, with the key of its random draws.
 
     Args:
-        positions: in the epoch's samples.
+        positions: positions in the epoch's samples.
         draw: seed, epoch and number of the batch; so draws depend neither on the loader process
             that makes the batch, nor on what was drawn before it.
         filler: see `captioning.types.Batch`.
@@ -390,10 +390,10 @@ LENGTHS = 2**32 - 1  # in the seed of their order, where passes have their numbe
 class CaptionBatchSampler(Sampler[list[int]]):
     """Batches of positions in an epoch's sample list, captions of one image side by side.
 
-    Captions of one image in one batch share its features: they are projected once. An epoch's
-    order depends on ``seed`` and ``epoch`` alone, so that a resumed run sees the same batches, and
-    several processes together those of one. Each takes its `share` of every batch; where there are
-    fewer captions than processes, those without work get a caption that does not count.
+    Captions of one image in one batch share its features: they are projected once. An epoch's order
+    depends on ``seed`` and ``epoch`` alone, so that a resumed run, or several processes together,
+    see the same batches. Each takes its `share` of every batch; where there are fewer captions than
+    processes, those without work get a caption that does not count.
 
     Args:
         image_ids: image of each sample of the epoch.

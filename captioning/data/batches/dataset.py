@@ -226,7 +226,7 @@ class CaptionDataset(Dataset[Batch]):
 
 
 def open_readers(readers: Iterable[AbstractBatchReader], epoch: Epoch) -> tuple[list[Read], Epoch]:
-    """The functions that read an epoch's batches, and what the last reader knew of it."""
+    """The functions that read an epoch's batches, and the last reader's data on it."""
     readers = list(readers)
     form = next(filter(None, (reader.pictures for reader in readers)), "")
     epoch, opened = replace(epoch, pictures=form), []

@@ -34,7 +34,7 @@ MARGIN = 2  # forms of an order that must pass before the others are taken to pa
 def refused_photos(paths: Iterable[Path], problem: Callable[[Path], str]) -> dict[Path, str]:
     """Photos that a reader refuses, with its reasons.
 
-    Sizes are read from the files' headers. Of each form one photo is tried, beginning with the most
+    Sizes are read from the files' headers. One photo of each form is tried, starting with the most
     extreme ones of each order, until some pass. A photo whose header cannot be read is tried, too.
 
     Args:
@@ -75,7 +75,7 @@ def _size(path: Path) -> Size | None:
 
 
 class ImageTextReader(AbstractBatchReader):
-    """``Batch.extras`` gets what the processor makes of each photo and the prompt.
+    """``Batch.extras`` gets the processor's output for each photo and the prompt.
 
     `captioning.vision.prompt_tensors.PromptedProcessor` says which tensors these are.
 

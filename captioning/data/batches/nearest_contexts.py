@@ -62,7 +62,7 @@ def find_nearest(
         images: the image of each.
         embed: gives unit vectors ``(U, D)`` of U texts.
         num_nearest: M.
-        lend: which of the N texts may be neighbours; None: all.
+        lend: mask of the N texts that may be neighbours; None: all.
 
     Returns:
         ``(N, M) int64``.
@@ -140,7 +140,7 @@ class ContextIndex(AbstractBatchReader):
             contexts too.
         added_lend: whether pairs that `captioning.data.steps.add_pairs` adds lend contexts. They
             resemble the captions that they were made of more than those of any other photo.
-        cache_folder: where neighbours are kept, by content; None keeps nothing.
+        cache_folder: caches neighbours by content; None: no cache.
 
     Raises:
         ValueError: ``num_nearest`` or ``num_words`` below 1, or other ``slots``.
@@ -229,7 +229,7 @@ class ContextIndex(AbstractBatchReader):
         """The function that makes a batch's context tensors, see `EpochContexts.tensors`.
 
         Args:
-            roster: that is searched for contexts.
+            roster: roster to search for contexts.
             samples: those of the epoch. Contexts of captions that curation has removed or changed
                 are not used, and a changed caption gets none.
             tokenizer: turns words into ids.
@@ -290,7 +290,7 @@ class EpochContexts:
     Args:
         neighbours: ``(N, M) int64`` rows.
         unchanged: samples by row whose captions are those that the neighbours were computed for.
-        words: that name objects.
+        words: words that name objects.
         photo_words: ids of each photo's object words, ``(2, O)``, by its path.
         tokenizer: tokenizer of captions.
         labels: ids of the labels of each photo's regions, the full photo first, ``(2, R)`` by its

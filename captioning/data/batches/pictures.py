@@ -165,7 +165,7 @@ class PixelReader(AbstractBatchReader):
     """Photos as network input: ``images (I, 3, H, W)``, of our transforms ``uint8``.
 
     Args:
-        backbone: that the pixels are for.
+        backbone: backbone that reads the pixels.
         train_transform, eval_transform: give an RGB photo's pixels ``(3, H, W)`` when they are
             called with the backbone, as `captioning.data.batches.transforms.EvalTransform` does:
             ``uint8``, or ``float32`` that are normalised. One with a method ``seeded(key)`` draws

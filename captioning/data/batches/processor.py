@@ -19,10 +19,10 @@ class ProcessorReader(AbstractBatchReader):
 
     Args:
         pretrained: a hub name, or a folder with ``preprocessor_config.json``.
-        names: what batches call the processor's tensors; others keep their names and go into
+        names: names in batches of the processor's tensors; others keep their names and go into
             ``Batch.extras``. By default ``pixel_values`` is ``Batch.images``, which models of this
             project read.
-        **options: of the processor's call, such as ``do_rescale``.
+        **options: options of the processor's call, such as ``do_rescale``.
 
     Raises:
         FileNotFoundError: no such folder, or no processor in it.

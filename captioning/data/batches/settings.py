@@ -1,4 +1,4 @@
-"""Records of a data module: what is loaded, and how."""
+"""Records of a data module: the loaded data, and the loader."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LoaderSettings:
             further ones; None: once through the captions.
         like_lengths: batches hold captions of like length, so that fewer of their tokens are
             padding; which ones, and their order, depend on seed and epoch.
-        long_captions: what happens to captions that the tokenizer would cut. ``"cut"``: they end
+        long_captions: treatment of captions that the tokenizer would cut. ``"cut"``: they end
             there, within a sentence; ``"sentence"``: with the last sentence that fits;
             ``"refuse"``: the run does not begin. None: ``"sentence"`` where a processor of
             transformers makes the tokens, else ``"cut"``, as the papers do. What is cut is counted

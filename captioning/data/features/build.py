@@ -60,7 +60,7 @@ class _Plan:
 def store_folder(
     folder: str | Path, *, backbone: Backbone, kind: Kind, precision: Precision = "float32"
 ) -> Path:
-    """Where the features of a backbone lie below ``folder``: one store per kind and photo size."""
+    """The path of a backbone's features below ``folder``: one store per kind and photo size."""
     if precision not in ("float32", "bfloat16"):
         raise ValueError(f"precision must be 'float32' or 'bfloat16': got {precision!r}")
     name = f"{backbone.identity}-{kind}-{backbone.image_size}px"
@@ -95,7 +95,7 @@ def ensure_features(
         backbone: the encoder; it is not changed.
         folder: parent of all stores, usually ``cache/features``.
         kind: ``"grid"`` (h*w cells), or ``"regions"``: the whole photo, then its boxes.
-        boxes: for ``"regions"``, the boxes of each path, in pixels of the file.
+        boxes: boxes of each path for ``"regions"``, in pixels of the file.
         max_boxes: the first so many boxes of a photo are used.
         batch_size: photos through the network at once, on the processor in each worker; None for 4
             there, as small batches stay in its cache, and 64 on a GPU.

@@ -1,4 +1,4 @@
-"""Photos through a backbone: what a store of features keeps of each."""
+"""Photos through a backbone: the features that a store keeps of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Photo:
     Attributes:
         path: its file's path.
         key: its record's key.
-        boxes: in pixels; none for grid features.
+        boxes: boxes in pixels; none for grid features.
     """
 
     path: Path

@@ -67,7 +67,7 @@ class AbstractSource(ABC):
     """A file or folder of features.
 
     Attributes:
-        name: for messages.
+        name: name for messages.
     """
 
     name: str
@@ -230,10 +230,10 @@ class ArchiveSource(AbstractSource):
 class FolderSource(AbstractSource):
     """A folder of numpy's files, one an image.
 
-    ``ID.npz`` holds what `record_of` knows: a single array (``cocobu_att``), ``x`` or ``features``
-    with ``bbox`` and sizes (bottom-up attention in PyTorch, MCAN's with turned features),
-    ``norm_bb`` (UNITER). ``ID.npy`` is a vector or array (``cocobu_fc``). A second folder may hold
-    the boxes, ``ID.npy`` (``cocobu_box``).
+    ``ID.npz`` holds arrays that `record_of` reads: a single array (``cocobu_att``), ``x`` or
+    ``features`` with ``bbox`` and sizes (bottom-up attention in PyTorch, MCAN's with turned
+    features), ``norm_bb`` (UNITER). ``ID.npy`` is a vector or array (``cocobu_fc``). A second
+    folder may hold the boxes, ``ID.npy`` (``cocobu_box``).
 
     Args:
         folder: folder of the features.
@@ -394,7 +394,7 @@ class TsvSource(AbstractSource):
         self.path, self.name = path, str(path)
 
     def count(self) -> int:
-        """By the length of the first line."""
+        """Estimated from the length of the first line."""
         with self.path.open("rb") as file:
             first = len(file.readline())
         return round(self.path.stat().st_size / first) if first else 0
@@ -506,7 +506,7 @@ class LmdbFile:
     """A mapped file.
 
     Attributes:
-        num_entries: that its header says it holds.
+        num_entries: number of entries by its header.
     """
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
@@ -617,7 +617,7 @@ class LmdbSource(AbstractSource):
 
     Values are arrays by name, as msgpack with numpy's arrays (UNITER, VILLA) or as ``.npz``
     (UNITER's compressed ones), with names as in `record_of`. Pickled values (ViLBERT) are refused:
-    to read a pickle is to run what its maker wrote.
+    reading a pickle runs its maker's code.
     """
 
     def __init__(self, path: Path) -> None:

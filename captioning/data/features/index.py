@@ -44,7 +44,7 @@ class Block:
     """Records that are committed together: a line of ``records.log``.
 
     Attributes:
-        shard: that holds their rows.
+        shard: shard of their rows.
         keys: keys of the records.
         counts: rows of each.
         checks: CRC-32 of each record's rows (and boxes), or `UNCHECKED`.
@@ -60,7 +60,7 @@ class Block:
     paths: dict[str, PathEntry] = field(default_factory=dict)
 
     def line(self) -> bytes:
-        """As it is written."""
+        """Its written form."""
         content = {
             "shard": self.shard,
             "keys": self.keys,
@@ -77,7 +77,7 @@ class Block:
 
 @dataclass(kw_only=True)
 class FeatureIndex:
-    """What a store holds.
+    """The content of a store.
 
     Attributes:
         identity: identity of the backbone, or name of the imported features.
@@ -155,7 +155,7 @@ def load_index(folder: Path) -> FeatureIndex:
     """The index of a store.
 
     Raises:
-        FileNotFoundError: there is no store in ``folder``.
+        FileNotFoundError: ``folder`` has no store.
         ValueError: the index is damaged or disagrees with the data files.
     """
     path = folder / INDEX_NAME

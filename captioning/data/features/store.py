@@ -120,7 +120,7 @@ class FeatureStore:
     the same files, and share their pages.
 
     Attributes:
-        folder: where it lies.
+        folder: folder of the store.
         identity: the backbone's identity.
         kind: ``"grid"``, ``"regions"`` or ``"imported"``.
         dim: feature size D.

@@ -76,7 +76,7 @@ class MappedRows:
         return boxes
 
     def damaged(self) -> list[int]:
-        """Positions of all records that are not what was written; reads the whole store."""
+        """Positions of all records that differ from the written ones; reads the whole store."""
         return [p for p in range(len(self.counts)) if self._is_damaged(p, self._rows(p))]
 
     def _rows(self, position: int) -> np.ndarray:

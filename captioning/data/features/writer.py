@@ -34,7 +34,7 @@ def check_space(
     Args:
         folder: the store's folder.
         needed: bytes of the features; an eighth of a percent and 64 MiB are added for the index.
-        num_photos: that they are of.
+        num_photos: number of their photos.
         notify: shows one line.
 
     Raises:
@@ -57,7 +57,7 @@ SHARD_BYTES = 2**30  # a shard that has reached it is followed by another
 class FeatureWriter:
     """Appends records to a store; the caller holds the folder's lock.
 
-    A kill loses at most what was appended since the last `commit`.
+    A kill loses at most the records since the last `commit`.
 
     Args:
         folder: the store's folder.
@@ -132,7 +132,7 @@ class FeatureWriter:
         self._block.paths.update(paths)
 
     def commit(self) -> None:
-        """Make what was appended part of the store, safe against a kill."""
+        """Make appended records part of the store, safe against a kill."""
         if not self._block.keys and not self._block.paths and self._header_exists():
             return
         line = self._block.line()

@@ -77,28 +77,28 @@ def read_arrow(
 ) -> Roster:
     """The photos and captions of Arrow or Parquet files, which stay packed.
 
-    Photos are bytes in the file, or paths below the folder or that of the file. The image id is the
-    file's name and the row's number, unless a column has ids. Rows of the same path are joined,
-    and so are those of the same id whose photos have the same name.
+    Photos are bytes in the file, or paths below the folder or the file's own folder. The image id
+    is the file's name and the row's number, unless a column has ids. Rows of the same path are
+    joined, and so are rows of the same id whose photos have the same name.
 
     Args:
         name: the roster's name.
-        folder: as ``save_to_disk`` or a download of a hub's data set leaves it.
+        folder: folder written by ``save_to_disk`` or by the download of a hub's data set.
         files: names below the folder with ``{0..4}``, ``*`` and ``?``; None: those whose path has
             a word for the part (train; validation, valid, val, dev; test).
         part: the data's part; see ``held_out``.
         held_out: not 0: all files are one set, of which ``"val"`` and ``"test"`` get this share
             each, by a hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
-        image_folder: that paths of photos are relative to, too; None: ``folder`` and the file's.
-        caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
-            None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
-            (``conversations``), of one question, whose answer is the caption.
-        caption_per: what joins captions in one text, see `separator_of`.
-        id_column: with image ids; None: there is none.
+        image_folder: further base of relative paths of photos; None: ``folder`` and the file's.
+        caption_columns: columns with texts or lists of texts; ``sentences.raw`` is a field of
+            structures. None: the column with a usual name, such as ``captions``, or a chat as LLaVA
+            has it (``conversations``), of one question, whose answer is the caption.
+        caption_per: separator of captions in one text, see `separator_of`.
+        id_column: column with image ids; None: there is none.
         own_ids: without ``id_column``, image ids are those of a column ``image_id``, or else names
             of photos, where each photo has one of its own.
-        split_column: with words for the part; of what files are called nothing then counts.
+        split_column: column with words for the part; file names then do not count.
         convert: write Parquet files once as Arrow files, where photos open as fast as from files
             of their own in any order; takes as much space again.
         cache_folder: where those go.

@@ -49,9 +49,9 @@ class Columns:
 
     Attributes:
         image: image of photos: bytes, a path, or a structure of both.
-        captions: of captions; a field of structures after a dot.
+        captions: column of captions; a field of structures after a dot.
         image_id: image id of image ids, or None.
-        split: of words for the split, or None.
+        split: column of words for the split, or None.
         said: those of `SAID` that the file has and that are read.
     """
 
@@ -75,10 +75,10 @@ class Rows:
     Attributes:
         first: number of the first.
         has_bytes: whether the photo is in the file.
-        paths: what the file says of where the photo lay, or None.
+        paths: the photos' former paths by the file, or None.
         captions: a text or list for each column of captions.
         ids: image ids, or None for each.
-        splits: what says the split, or None for each.
+        splits: each row's word for the split, or None.
         said: values of `SAID`, None where the file has no such column.
     """
 
@@ -134,7 +134,7 @@ def choose_columns(
 
 
 def splits_of_rows(files: Sequence[Path]) -> tuple[str, list[Split]]:
-    """The column of all files that says splits, and these; none of other values.
+    """The column of all files that says splits, and these; empty for other values.
 
     It is `COLUMN` in any case, or else the one of words of splits alone.
 

@@ -62,7 +62,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
 
 
 def all_files(folder: Path) -> list[Path]:
-    """Arrow and Parquet files below a folder, in order, without what `datasets` keeps beside them.
+    """Arrow and Parquet files below a folder, in order, without the caches of `datasets`.
 
     Raises:
         FileNotFoundError: no such folder.

@@ -72,7 +72,7 @@ def has_addresses(names: Iterable[str]) -> bool:
 
 @lru_cache
 def file_columns(names: tuple[str, ...]) -> list[str]:
-    """Those of some names that are of columns of file names; of usual ones, the usual first."""
+    """Usual names for columns of file names among these, the most usual first."""
     usual = [name for one in FILE_COLUMNS for name in names if name == one]
     wanted = {_squeezed(name) for name in _OTHER_FILE_COLUMNS}
     return usual or [name for name in names if _squeezed(name) in wanted]
@@ -136,7 +136,7 @@ def _numbered(head: Sequence[str]) -> dict[int, str]:
 
 
 def usual_captions(names: Sequence[str], where: str) -> list[int]:
-    """`found_captions`, of which there must be some.
+    """`found_captions`; raises if there are none.
 
     Raises:
         ValueError: none has a usual name, or several could be meant; lists the columns.
@@ -154,10 +154,10 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
 
 
 def listed(text: str, where: str) -> list[str]:
-    """The captions of a text: itself, or those of a list as Python, JSON, pandas or NumPy write it.
+    """The text itself, or captions of a list as Python, JSON, pandas or NumPy write it.
 
-    In lists, and alone, may stand objects with a caption under a usual key, and sets may stand for
-    lists. Another object is a caption itself.
+    Lists may hold objects with a caption under a usual key, a text may be such an object, and sets
+    may stand for lists. Another object is a caption itself.
 
     Raises:
         ValueError: it begins as a list and does not end as one.

@@ -67,7 +67,7 @@ def read_coco(
 
     Args:
         annotations: ``captions_*.json``; several are read as one.
-        image_folder: where ``file_name`` is looked up; None for the captions alone.
+        image_folder: folder to search for ``file_name``; None: captions alone.
         instances: ``instances_*.json`` for boxes.
         image_ids, exclude_ids: lists of ids to keep or to leave out, one a line.
         missing_photos, missing_captions, bad_captions, bad_boxes: see `Rules`.
@@ -157,7 +157,7 @@ def coco_entries(
 ) -> list[ImageEntry]:
     """Images in file order, each with its captions in file order.
 
-    Bad captions are added to ``dropped`` if it is given, and those of `NO_CAPTIONS` to ``marked``.
+    Bad captions are added to ``dropped`` if it is given, and marks of `NO_CAPTIONS` to ``marked``.
 
     Raises:
         ValueError: ids twice, captions of unknown images, empty captions, wrong types.

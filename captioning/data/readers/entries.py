@@ -1,7 +1,7 @@
-"""From the entries of a reader to a `Roster`: the rules that all formats share.
+"""Turns the entries of a reader into a `Roster`: the rules that all formats share.
 
 Each run of white space in a caption becomes one space (some captions have line breaks, which break
-line-based scorers). Whatever is left out is recorded with its rule.
+line-based scorers). Every omission is recorded with its rule.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ImageEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What to do where annotations and photos do not match: ``"error"`` or ``"drop"``.
+    """The treatment of annotations and photos that do not match: ``"error"`` or ``"drop"``.
 
     Attributes:
         missing_photos: an image of the split has no photo. ``"keep"``: no photo is looked for, as
@@ -130,7 +130,7 @@ def numbered(
     """Entries with keys 0, 1, ... of ``(caption, where)`` pairs.
 
     Args:
-        captions: as the file has them; what is no text only with ``dropped``.
+        captions: captions as the file has them; values other than text only with ``dropped``.
         dropped: bad captions are added to it, and their keys are left free; None: they are errors.
 
     Raises:
@@ -151,13 +151,13 @@ def numbered(
 
 
 def stated_ids(value: Any) -> tuple[str, ...]:
-    """What a file says under ``sample_ids``: ids of the captions beside it; else none."""
+    """The value of a file's ``sample_ids``: ids of the captions beside it; else none."""
     is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return tuple(value) if is_list else ()
 
 
 def stated_id(value: Any) -> str:
-    """What a file says under ``image_id``, a number or one line of text; else an empty text."""
+    """The value of a file's ``image_id``, a number or one line of text; else an empty text."""
     text = str(value) if type(value) in (int, str) else ""
     return text if [text] == text.strip().splitlines() else ""
 
@@ -167,7 +167,7 @@ def sample_keys(image_id: str, sample_ids: Sequence[str], number: int) -> tuple[
 
     Args:
         image_id: the image's id.
-        sample_ids: as a file has them; empty: it has none.
+        sample_ids: sample ids in the file; empty: it has none.
         number: number of the captions.
 
     Returns:
@@ -187,7 +187,7 @@ def with_stated_keys(
     Args:
         captions: captions of an image.
         image_id: the image's id.
-        sample_ids: as a file has them; empty: it has none.
+        sample_ids: sample ids in the file; empty: it has none.
         number: number of the captions in the file, with those that were left out.
     """
     if not sample_ids:
@@ -265,13 +265,14 @@ def roster_from_entries(
     """The roster of the entries of one split.
 
     Args:
-        name, source: of the roster, and the annotation file for messages.
+        name, source: name of the roster, and the annotation file for messages.
         known_files: photos in or out of the split; others in the folder are recorded as dropped.
         image_folder: None for text only: ``image_path`` is then the bare file name.
-        rules, dropped: for mismatches, and what the reader itself left out.
+        rules, dropped: rules for mismatches, and the reader's own omissions.
 
     Raises:
-        ValueError, FileNotFoundError: by the rules, nothing left, no such photo folder.
+        ValueError, FileNotFoundError: a rule refuses, no entry is left, or the photo folder is
+            missing.
     """
     opens_photos = image_folder is not None and rules.missing_photos != "keep"
     folder = None if image_folder is None or not opens_photos else PhotoFolder(folder=image_folder)

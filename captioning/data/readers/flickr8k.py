@@ -51,7 +51,7 @@ def read_flickr8k(
     Args:
         name: name of the roster, such as ``flickr8k/train``.
         token_file: lines ``NAME.jpg#K TAB CAPTION``, or ``NAME#zhc#K CAPTION``.
-        image_folder: where the photos lie; None for the captions alone.
+        image_folder: folder of the photos; None: captions alone.
         split_file: file names, one a line; None for all. A captioned image that the split does not
             name and that has no photo (Flickr8k has one) is recorded in ``dropped``.
         missing_photos: ``"error"`` or ``"drop"`` for an image of the split without its photo.

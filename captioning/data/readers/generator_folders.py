@@ -20,7 +20,7 @@ _REPEATS = re.compile(r"([1-9]\d*)_(\S.*)")
 
 
 class Repeats(NamedTuple):
-    """What kohya's scripts read from the name of a folder, such as ``10_sks dog``.
+    """The values that kohya's scripts read from a folder's name, such as ``10_sks dog``.
 
     Attributes:
         number: how often an epoch has each of its photos.
@@ -32,7 +32,7 @@ class Repeats(NamedTuple):
 
 
 def repeats_in(name: str) -> Repeats | None:
-    """What a folder's name says; None: it is another name."""
+    """The values in a folder's name; None: it is another name."""
     match = _REPEATS.fullmatch(name)
     if match is None or int(match[1]) > MAX_REPEATS:
         return None

@@ -55,7 +55,7 @@ def read_imagefolder(
         folder: holds the metadata and the photos, which may lie in folders below.
         with_photos: False reads the captions alone.
         caption_columns: keys or columns of captions; None: those with the names above.
-        caption_per: what joins captions in a cell of a table, see `separator_of`.
+        caption_per: separator of captions in a cell of a table, see `separator_of`.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
         missing_captions, bad_captions: see `Rules`.
 

@@ -26,7 +26,7 @@ class Row(NamedTuple):
 def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[ImageEntry]:
     """An entry a photo, in the order of first rows.
 
-    The image id is what rows say, if each photo has one of its own, else the file name.
+    The image id comes from the rows if it is unique to each photo, else from the file name.
 
     Args:
         rows: rows of any order.

@@ -38,7 +38,7 @@ def records_of(path: Path) -> Iterator[Record]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it is none of these.
+        ValueError: it has none of these forms.
     """
     text = read_text(path)
     if ending(path) != ".json" and not text.lstrip().startswith("["):
@@ -61,7 +61,7 @@ def records_of(path: Path) -> Iterator[Record]:
 
 
 def first_records(path: Path) -> list[Record]:
-    """The first objects of a file, of which it may not read all.
+    """The first objects of a file, which may not be read to its end.
 
     Raises:
         ValueError: see `records_of`.

@@ -73,9 +73,9 @@ def read_jsonl(
     Args:
         name: the roster's name.
         annotations: the ``.jsonl`` file, or a ``.json`` file with a list of such objects.
-        image_folder: what ``image`` is relative to; None for the captions alone.
+        image_folder: base of relative ``image`` paths; None: captions alone.
         file_column, caption_columns: keys of file names and captions; None: those with usual names.
-        caption_per: what joins captions in one text, see `separator_of`.
+        caption_per: separator of captions in one text, see `separator_of`.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
         missing_captions: the same for a line without captions.
         bad_captions: the same for a caption with nothing visible.

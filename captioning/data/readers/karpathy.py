@@ -54,7 +54,7 @@ def read_karpathy(
 
     Args:
         annotations: ``dataset_coco.json``, ``dataset_flickr8k.json`` or ``dataset_flickr30k.json``.
-        image_folder: what ``filepath/filename`` is relative to; None for the captions alone.
+        image_folder: base of ``filepath/filename``; None: captions alone.
         split: ``train``, ``val`` or ``test``.
         restval: whether ``train`` takes COCO's ``restval`` too, as usual (113,287 for 82,783).
         missing_photos, missing_captions, bad_captions: see `Rules`.

@@ -18,7 +18,7 @@ _HEAD = 1 << 12  # bytes by which a list is recognised
 
 
 def lists_below(root: Path) -> dict[Path, dict[str, list[Path]]]:
-    """Lists of photos below a folder, with the texts of the same name by what follows it.
+    """Lists of photos below a folder, with the texts of the same name by their suffix.
 
     ``train.txt`` goes with ``train.en`` and ``train.de``; of ``train.1.en`` and ``train.2.en`` each
     is a caption of the same photo.
@@ -49,7 +49,7 @@ def _is_list(path: Path) -> bool:
 def texts_of_list(
     photos: Path, texts: dict[str, list[Path]], column: str | None
 ) -> tuple[str, list[Path]]:
-    """The texts that are read, and what they end with.
+    """The texts to read, and their suffixes.
 
     Raises:
         ValueError: several could be meant, or none is so called.
@@ -82,7 +82,7 @@ def read_line_pairs(
         name: the roster's name.
         photos: the list of file names.
         texts: one caption a line, as many lines as the list has.
-        image_folder: what names are relative to; None for the captions alone.
+        image_folder: base of relative names; None: captions alone.
         missing_photos, missing_captions, bad_captions: see `Rules`.
 
     Raises:

@@ -36,7 +36,7 @@ def lasting_records() -> Iterator[None]:
     """Many records made inside are left out of all later collections, too.
 
     These would walk them again and again, and write to their memory, which loader processes then no
-    longer share. What an earlier block froze is collected first if nothing needs it any more.
+    longer share. Unneeded objects that an earlier block froze are collected first.
     """
     if gc.get_freeze_count():
         gc.unfreeze()

@@ -29,7 +29,7 @@ def read_nocaps(
     Args:
         name: the roster's name.
         annotations: ``nocaps_val_4500_captions.json`` (the test captions are withheld).
-        image_folder: where ``file_name`` is looked up; None for the captions alone.
+        image_folder: folder to search for ``file_name``; None: captions alone.
         domain: ``in``, ``near`` or ``out``; None for all images.
         missing_photos: ``"error"`` or ``"drop"`` for an image without its photo.
 
@@ -57,7 +57,7 @@ def read_domains(annotations: str | Path) -> dict[str, str]:
     """``in``, ``near`` or ``out`` by image id, for scores by domain.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: an image without one of the three domains.
     """
     return _domains(load_annotations(annotations))

@@ -1,4 +1,4 @@
-"""From photos that lie packed in large files to a `Roster`: what webdataset and Arrow share."""
+"""Turns photos packed in large files into a `Roster`: the common part of webdataset and Arrow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PackedPhoto:
         sample_ids: sample ids of the captions, as the file has them; empty: it has none.
         said: the image id that the file says; empty: none.
         name: name of the photo, as the file has it; empty: it says none.
-        split: that the file says; empty: none.
+        split: split named by the file; empty: none.
     """
 
     image_id: str
@@ -106,12 +106,13 @@ def packed_roster(
     """The roster of a part.
 
     Args:
-        name, source: of the roster, and the files for messages.
+        name, source: name of the roster, and the files for messages.
         photos: photos of all parts.
-        division: which of them are taken.
-        rules: for photos without captions and captions without photos.
-        bad_captions: for single captions; None: a photo with a bad one counts as without captions.
-        dropped: what the reader itself left out.
+        division: the part of them to take.
+        rules: rules for photos without captions and captions without photos.
+        bad_captions: rule for single captions; None: a photo with a bad one counts as without
+            captions.
+        dropped: the reader's own omissions.
 
     Raises:
         ValueError: by the rules, or nothing is left.

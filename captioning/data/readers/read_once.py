@@ -14,7 +14,7 @@ _kept: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def files_kept() -> Iterator[None]:
-    """Inside, what `read_once` marks is read once for the same arguments; nothing is kept after."""
+    """Inside, functions marked by `read_once` read once for the same arguments."""
     outer = _kept.get()
     token = _kept.set({} if outer is None else outer)
     try:

@@ -46,8 +46,8 @@ def file_name_of(record: Record, key: str | None = None) -> str:
 
     Args:
         record: a line.
-        key: that holds it; None: ``image``, or the one other with a usual name, or the photo of a
-            chat.
+        key: key of the photo; None: ``image``, or the one other with a usual name, or the photo of
+            a chat.
 
     Raises:
         ValueError: no such key, several that could be meant, or no name of a file.
@@ -125,7 +125,7 @@ def _file_key(record: Record) -> str:
 class CaptionKeys:
     """Which keys hold captions, alike in all lines of a file.
 
-    Of the usual keys a line has one, or a list of captions and beside it the first of them. It is
+    A line has one of the usual keys, or a list of captions and beside it the first of them. It is
     read with the same numbered, such as ``caption_2``. Where the first lines have none of them, the
     one key with another usual name is; such a name beside the usual ones may be anything.
 
@@ -207,10 +207,10 @@ def texts_of(value: Any, where: str) -> list[str]:
 
 
 def chat_captions(record: Record) -> list[tuple[str, str]] | None:
-    """The answer of a chat of one question and one answer, with its place; None: it is no chat.
+    """The answer of a chat of one question and one answer, with its place; None: it is not a chat.
 
     Raises:
-        ValueError: another chat, whose answers are no captions.
+        ValueError: another chat, whose answers are not captions.
     """
     for key, asked in ANSWERS.items():
         if (

@@ -21,7 +21,7 @@ def shard_files(folder: str | Path, shards: str | Sequence[str]) -> list[Path]:
     """The files that patterns name, in order, each once.
 
     Args:
-        folder: that the patterns start from.
+        folder: base of the patterns.
         shards: patterns with ``{000000..000331}``, ``{a,b}``, ``*``, ``?`` and ``**``.
 
     Raises:

@@ -72,19 +72,19 @@ def read_table(
     """Read captions of your own photos from a table.
 
     The first row names the columns; without it the table has two, of files and captions. Rows of
-    the same file are joined. A column ``image_id`` has the image ids, if each photo has one of its
-    own, else they are the file names, and ``sample_id`` those of captions. A cell such as
-    ``["A dog.", "Dogs run."]`` holds several captions.
+    the same file are joined. A column ``image_id`` holds the image ids if they are unique to
+    photos; else they are the file names. A column ``sample_id`` holds the ids of captions. A cell
+    such as ``["A dog.", "Dogs run."]`` holds several captions.
 
     Args:
         name: the roster's name.
         annotations: the file, in UTF-8; commas, semicolons, tabs or bars stand between cells, or
             what a first line such as ``sep=;`` says.
-        image_folder: what file names are relative to; None for the captions alone.
+        image_folder: base of file names; None: captions alone.
         file_column: None: the one with a usual name, such as ``file_name`` or ``image``.
         caption_columns: None: those with a usual name, such as ``caption`` or ``text``, and
             ``caption_0``, ``caption_1`` and so on. Columns of the same name are all read.
-        caption_per: what joins captions in a cell, see `separator_of`.
+        caption_per: separator of captions in a cell, see `separator_of`.
         missing_photos, missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are rows of
             too few or too many cells, too.
 
@@ -116,7 +116,7 @@ def read_table(
 def problem_of(
     path: Path, file_column: str | None, captions: str | Sequence[str] | None
 ) -> SettingError | None:
-    """Why a file is no table with such columns; None: it is one.
+    """Why a file is not a table with such columns; None: it is one.
 
     Args:
         path: the file.

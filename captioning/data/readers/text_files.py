@@ -66,7 +66,7 @@ def read_text_files(
 
     Args:
         name: the roster's name.
-        folder: with the photos.
+        folder: folder with the photos.
         caption_columns: suffixes of the files that are read, such as ``.caption``, and keys of JSON
             and YAML; None: the only one that is there, and usual names.
         caption_per: ``"file"``: a text file is one caption, whatever its lines are.
@@ -195,7 +195,7 @@ class _Files:
         ]
 
     def check(self, name: str, *, must_read: bool) -> None:
-        """Say what is odd about the files.
+        """Warn of oddities of the files.
 
         Raises:
             ValueError: files cannot be read, and must be, or none can.
@@ -258,7 +258,7 @@ def _pairs_of(value: Any, where: str, keys: CaptionKeys) -> list[tuple[Any, str]
 
 
 def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
-    """What JSON and YAML beside photos say, by the photo's path below a folder."""
+    """The content of JSON and YAML beside photos, by the photo's path below a folder."""
     for photo, paths in pairs_below(root):
         for path in (path for path in paths if path.suffix.lower() in RECORDS):
             with suppress(ValueError):  # the reader says what is wrong

@@ -63,7 +63,7 @@ _VERSION = 7
 
 @dataclass(slots=True)
 class Item:
-    """What a shard holds under a key.
+    """The members of a shard under one key.
 
     Attributes:
         key: the members' name up to the first dot of its last part.
@@ -72,9 +72,9 @@ class Item:
         captions: the good ones, normalised.
         problem: why there are none.
         bad: why further captions are none, for each.
-        image_id: what the ``.json`` says it is; empty: nothing.
+        image_id: image id in the ``.json``; empty: none.
         sample_ids: sample ids of the captions, as the ``.json`` has them; empty: it has none.
-        split: what the ``.json`` says it is; empty: nothing.
+        split: split in the ``.json``; empty: none.
     """
 
     key: str
@@ -104,13 +104,13 @@ class _Captions(NamedTuple):
 
 @dataclass(slots=True)
 class Listing:
-    """What a shard holds.
+    """The content of a shard.
 
     Attributes:
-        items: by key, in the order of the shard.
+        items: items by key, in the order of the shard.
         twice: names of members that stand there a second time.
         left_out: names and rules of members that are no photo or text.
-        damage: what is wrong with the shard after the last item; empty: nothing.
+        damage: the shard's damage after the last item; empty: none.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Listing:
 
 
 def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) -> Listing:
-    """What a shard holds; a changed shard is read again.
+    """The content of a shard; a changed shard is read again.
 
     Args:
         shard: a tar file.
@@ -128,7 +128,7 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
             ``.txt`` or ``.caption`` members, or else ``caption`` or ``captions`` of the ``.json``
             members, with ``caption_0`` and so on, or ``text``. A list there that has the text of
             ``.txt``, too, counts in its place.
-        cache_folder: where listings are kept; None: nowhere.
+        cache_folder: caches listings; None: no cache.
 
     Raises:
         FileNotFoundError: no such file.
@@ -332,16 +332,16 @@ def read_webdataset(
 
     Args:
         name: the roster's name.
-        folder: that shards are relative to.
+        folder: base of the shards' paths.
         shards: file names with ``{000000..000331}``, ``*`` and ``?``, or several of them.
-        part: which share of the keys, by a hash of the key: ``"val"`` and ``"test"`` get
-            ``held_out`` of them each, ``"train"`` the rest; ``"all"`` gets all.
+        part: share of the keys, by a hash of the key: ``"val"`` and ``"test"`` get ``held_out`` of
+            them each, ``"train"`` the rest; ``"all"`` gets all.
         held_out: 0: each part has all the keys of its shards.
         caption_key: key of ``KEY.json``, with a text or a list of texts, or ``txt`` or ``caption``
             for a member of this suffix; None: ``KEY.txt`` or ``KEY.caption``, or else ``caption``
             or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``. Captions
             there that have the text of ``KEY.txt`` among them count in its place.
-        cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.
+        cache_folder: caches the shards' listings; None: no cache.
         own_ids: image ids are ``image_id`` of ``KEY.json``, where each photo has one of its own.
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
             takes it, as where features were imported.
@@ -384,7 +384,7 @@ def read_webdataset(
 def splits_of_shards(
     *, folder: str | Path, shards: str | list[str], caption_key: str | None
 ) -> dict[str, str]:
-    """What the JSON of photos says of their splits, by image id as ``own_ids`` has it.
+    """The splits in the photos' JSON, by image id as ``own_ids`` has it.
 
     Args:
         folder, shards, caption_key: see `read_webdataset`.

@@ -1,1 +1,1 @@
-"""Steps from annotations to what is trained on, chosen and ordered by ``steps=``."""
+"""Steps from annotations to training data, chosen and ordered by ``steps=``."""

@@ -38,7 +38,7 @@ PROVENANCE = "provenance.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class AddPairs(AbstractStep):
-    """Adds what ``captioning augment`` has written; the samples' origin is ``added:FOLDER``.
+    """Adds pairs that ``captioning augment`` has written; the samples' origin is ``added:FOLDER``.
 
     Where an earlier step left photos or all their captions out, only pairs that were pasted onto
     remaining photos are taken (their patches may come from others), and only captions made for
@@ -53,7 +53,7 @@ class AddPairs(AbstractStep):
         seed: seed of the draw of pictures.
         count_words: whether the vocabulary counts the pairs' words, too; False: it is the one of
             training without pairs.
-        mixture: which of the captions of the data's own photos are taken.
+        mixture: selects captions of the data's own photos.
 
     Raises:
         ValueError: another ``share_of``, or a negative share.

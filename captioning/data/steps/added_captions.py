@@ -30,7 +30,7 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
     """The captions of a folder whose photos the roster has; their ids are ``IMAGE#FOLDER-N``.
 
     Args:
-        folder: what ``captioning augment`` has written.
+        folder: folder that ``captioning augment`` has written.
         roster: roster of the same data; captions of other photos are skipped.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A step of the training data: from one roster to the next, and what it leaves for later parts."""
+"""A step of the training data: turns one roster into the next, and leaves data for later parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CORPUS = "corpus"
 
 @dataclass(kw_only=True)
 class StepContext:
-    """What steps know of the run, and what they leave for later parts.
+    """The run's data for steps, and the data that they leave for later parts.
 
     Attributes:
         split: of the data set, such as ``"train"``, or `CORPUS`.
         seed: the run's seed. A step whose draws must not change with it has a seed of its own.
-        cache_folder: for what is expensive to compute again.
+        cache_folder: caches results that are expensive to compute.
         truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
         planted_words: place and right word by ``sample_id``, of planted faults of a word or phrase;
             written to ``noise_words.json``.
@@ -53,8 +53,8 @@ class StepContext:
 class AbstractStep(ABC):
     """Changes the samples of a split before anything else sees them.
 
-    A step is a frozen dataclass whose fields are the keys of its YAML in ``configs/steps``. What it
-    leaves out and a user may look for goes into ``roster.dropped``, with the rule.
+    A step is a frozen dataclass whose fields are the keys of its YAML in ``configs/steps``.
+    Omissions that a user may look for go into ``roster.dropped``, with the rule.
 
     Attributes:
         every_split: whether it acts on all splits, or on what is trained on alone.

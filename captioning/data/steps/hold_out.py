@@ -1,4 +1,4 @@
-"""Photos without captions: those that show held-out classes, and room for what a model will write.
+"""Photos without captions: of held-out classes, and slots for a model's captions.
 
 Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
 of which a caption mentions one of eight objects. Bujimalla et al. use these photos further, without
@@ -186,7 +186,7 @@ class CaptionSlots(AbstractStep):
     """Adds samples without a caption to every photo, for captions by CapFilt.
 
     They have origin `UNPAIRED` and weight 0, so they are not trained on until a policy has filled
-    them; what it leaves empty it removes.
+    them; it removes slots that stay empty.
 
     Attributes:
         per_photo: samples a photo, at least 1.

@@ -68,7 +68,7 @@ class _Change:
 def negations(
     roster: Roster, number: int, *, free: Sequence[bool], seed: int
 ) -> dict[int, tuple[str, PlantedWord]]:
-    """Faulty captions with what was changed, by row.
+    """Faulty captions with their changes, by row.
 
     Args:
         roster: sound samples.
@@ -254,12 +254,12 @@ _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
 
 @dataclass(frozen=True, kw_only=True)
 class PlantFaults(AbstractStep):
-    """Plants faults in what is trained on; the truth goes into the context, see `plant_faults`.
+    """Plants faults in the training data; the truth goes into the context, see `plant_faults`.
 
     Attributes:
         kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
         seed: the choice's seed.
-        name: of these faults, in names of run folders and in tables; changes nothing else.
+        name: name of these faults in run folders and tables; has no other effect.
         one_per_photo: whether captions of a photo bear one fault at most together, so that
             `captioning.data.steps.compose_captions` can join them. Not with kinds that networks of
             language draw, nor with ``negation`` and ``image``.
@@ -287,10 +287,10 @@ class PlantFaults(AbstractStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Planting:
-    """A roster with planted faults, and what is known of them.
+    """A roster with planted faults, and the truth about them.
 
     Attributes:
-        roster: with the faults.
+        roster: roster with the faults.
         truth: kind of fault by sample id.
         words: place and right word by sample id, of faults of a word or phrase.
     """
@@ -337,7 +337,7 @@ def plant(
 ) -> Planting:
     """`plant_faults` with the place and the right word of each wrong one.
 
-    What networks of language say of the captions is kept in ``cache_folder``, if it is given; for
+    ``cache_folder`` caches the language networks' scores of the captions, if it is given; for
     ``one_per_photo`` see `PlantFaults`.
     """
     counts = _counts(roster, kinds)

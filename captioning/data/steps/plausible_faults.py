@@ -1,10 +1,10 @@
 """Wrong words that language alone cannot tell from right ones.
 
 A wrong word is drawn, for its place, from the predictions of networks that read the caption alone
-and never saw it (`captioning.text.cross_fitted_words`). Of these candidates so many are taken that
-their captions look as likely as sound captions do: the largest log-odds of another word against a
-written one, the sign by which language would find them, is spread alike in both. So a text-only
-score is at chance by construction; how near to it is measured, not assumed.
+and never saw it (`captioning.text.cross_fitted_words`). Candidates are taken so that their captions
+look as likely as sound captions: the largest log-odds of another word against a written one, the
+sign by which language would find them, is spread alike in both. So a text-only score is at chance
+by construction; how near to it is measured, not assumed.
 
 Words are those of the closed rows; the kinds ``open_noun``, ``open_verb`` and ``open_adjective``
 are of rows made from the captions (`captioning.text.open_words`).
@@ -54,7 +54,7 @@ class Candidate:
 
     Attributes:
         row: the roster's row.
-        caption: with the fault.
+        caption: caption with the fault.
         planted: the fault.
         suspicion: largest log-odds of another word of the topic in the faulty caption, by language.
     """
@@ -279,7 +279,7 @@ def photo_words(
 
     Args:
         roster: roster of the photos.
-        same: by word all words of its meaning; None: as rows of words have it.
+        same: all words of a word's meaning, by word; None: as in the word rows.
     """
     same = same_thing() if same is None else same
     words: dict[str, frozenset[str]] = {}
@@ -292,7 +292,7 @@ def photo_words(
 def match_sound(
     candidates: Mapping[int, Candidate], sound: np.ndarray, number: int, seed: int
 ) -> list[Candidate]:
-    """``number`` candidates whose suspicion is spread as that of sound captions, by row.
+    """``number`` candidates whose suspicion is distributed like sound captions', by row.
 
     Each of as many quantiles of the sound captions takes the nearest candidate that is left, the
     lowest first, as captions that language finds likely are the rarest among the candidates.

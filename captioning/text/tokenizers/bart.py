@@ -82,7 +82,7 @@ class BartTokenizer(AbstractTokenizer):
 
     @property
     def begin_id(self) -> int:
-        """Of ``<s>``."""
+        """Id of ``<s>``."""
         return self._begin_id
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class BartTokenizer(AbstractTokenizer):
         return len(whole) + 3 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the sub-words."""
+        """Spans of the sub-words."""
         offsets = self._tokenizer.encode(caption, add_special_tokens=False).offsets
         spans = text_spans(offsets[: self.max_tokens - 3], caption, caption)
         return [NOWHERE, NOWHERE, *spans, NOWHERE]

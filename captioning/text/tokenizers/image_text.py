@@ -22,7 +22,7 @@ SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence 
 class ImageTextTokenizer(AbstractTokenizer):
     """The model's own sub-words, as they stand after its prompt, and the token that ends an answer.
 
-    The begin token stands for the prompt, which is no part of a caption.
+    The begin token stands for the prompt, which is not part of a caption.
 
     Args:
         definition: content of a ``tokenizer.json``.

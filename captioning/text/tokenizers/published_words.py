@@ -106,7 +106,7 @@ class PublishedWords(AbstractTokenizer):
         return max(0, len(split_words(caption)) - self.max_words)
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the words, as they are written; the end has none, even where it stands for a word."""
+        """Spans of the words as written; the end has none, even where it stands for a word."""
         words = split_words(caption)[: self.max_words]
         tokens, spans = self.encode(caption), [NOWHERE, *word_spans(words, caption), NOWHERE]
         end = tokens.index(self.eos_id, 1)

@@ -98,7 +98,7 @@ class SentenceTokenizer(AbstractTokenizer):
         return len(self._ids(as_sentence(caption).removesuffix(STOP))) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the sub-words; the full stop, which ends every caption, has none."""
+        """Spans of the sub-words; the full stop, which ends every caption, has none."""
         text = as_sentence(caption).removesuffix(STOP)
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]

@@ -136,7 +136,7 @@ class SubwordTokenizer(AbstractTokenizer):
         return len(whole) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the sub-words, in the caption as it is written."""
+        """Spans of the sub-words, in the caption as written."""
         text = cleaned(caption, self.max_words)
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]

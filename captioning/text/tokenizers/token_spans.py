@@ -1,4 +1,4 @@
-"""Where tokens stand in a caption."""
+"""The character spans of tokens in a caption."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def word_spans(words: Iterable[str], caption: str) -> list[Span]:
     A word that is not in the caption in this form has an empty span.
 
     Args:
-        words: in small letters.
-        caption: as written.
+        words: words in lower case.
+        caption: caption as written.
     """
     letters, places = _lowered(caption)
     spans, cursor = [], 0
@@ -35,7 +35,7 @@ def text_spans(offsets: Iterable[Span], text: str, caption: str) -> list[Span]:
     Args:
         offsets: spans ``(start, stop)`` in ``text``.
         text: the caption with letters of another case, and without some of its characters.
-        caption: as written.
+        caption: caption as written.
 
     Returns:
         As many; a span of spaces alone is empty.

@@ -135,7 +135,7 @@ class WordTokenizer(AbstractTokenizer):
         return max(0, len(split_words(caption)) - self.max_words)
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Of the words, as they are written."""
+        """Spans of the words, as written."""
         words = [word.removeprefix(START) for word in split_words(caption)[: self.max_words]]
         return [NOWHERE, *word_spans(words, caption), NOWHERE]
 

@@ -77,11 +77,11 @@ class Layout:
     """How a folder holds its captions.
 
     Attributes:
-        kind: which reader it is for.
+        kind: the reader's kind.
         root: the folder.
-        sources: in order; of different splits, or a single one of all.
-        description: for people, such as ``"an image folder (metadata.csv)"``.
-        file_column: that has names of photos, where it is another than is usual.
+        sources: sources in order; one for each split, or a single one for all.
+        description: readable description, such as ``"an image folder (metadata.csv)"``.
+        file_column: column with names of photos, if its name is unusual.
     """
 
     kind: Kind
@@ -104,7 +104,7 @@ class _Search:
         root: the folder.
         kind: the only one that is wanted, or None.
         annotations: the one file that counts, or None.
-        file_column, caption_columns: of tables; None: usual names.
+        file_column, caption_columns: columns of tables; None: usual names.
         problems: why files cannot be read.
         lacking: what objects of photos in JSON lack.
         in_splits: files of folders whose names say a split count, not those of the root.
@@ -138,7 +138,7 @@ class _Search:
         return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
 
     def not_found(self) -> SettingError | SettingNotFoundError:
-        """The error that nothing is found; says what lies there and what it lacks."""
+        """The error that nothing is found; lists the folder's content and the missing files."""
         is_chosen = self.annotations is not None or self.kind is not None
         if self.lacking or (self.problems and is_chosen):
             return [*self.lacking, *self.problems][0]
@@ -184,10 +184,10 @@ def recognise(
     """The layout of a folder.
 
     Args:
-        folder: with the photos.
+        folder: folder with the photos.
         kind: the layout's kind; None: the first of `KINDS` that is there.
         annotations: name of the one file that counts, of several; None: all that are there.
-        file_column, caption_columns: of tables; None: usual names.
+        file_column, caption_columns: columns of tables; None: usual names.
 
     Raises:
         FileNotFoundError: no such folder, no such file, or nothing that is known.

@@ -1,4 +1,4 @@
-"""Where the photos lie that annotations name."""
+"""Finds the photos that annotations name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DEPTH = 3  # folders below that are looked into
 def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     """The folder below ``root`` that most of some photos are in.
 
-    Where the path of such a folder says the split, folders of other splits do not count. Of equal
-    ones, that of the split comes first, then ``root`` itself.
+    Where the path of such a folder says the split, folders of other splits do not count. Among
+    equal folders the split's comes first, then ``root`` itself.
 
     Raises:
         ValueError: several folders have them; lists these.

@@ -131,28 +131,28 @@ def read_own(
 
     Validation and test are taken from the training photos where the folder has none: about
     ``held_out`` of them each, at least one photo, drawn by the seed. All captions of a photo stay
-    together. Splits are those of file and folder names, or of a column ``split``. Without training
+    together. Splits come from file and folder names, or from a column ``split``. Without training
     photos all others are split again, so that no photo is in two parts.
 
     Args:
         name: the roster's name.
-        folder: with captions and photos; see `recognise`. ``OWNER/NAME@COMMIT`` fetches a data set
-            from the hub.
+        folder: folder with captions and photos; see `recognise`. ``OWNER/NAME@COMMIT`` fetches a
+            data set from the hub.
         part: ``"train"``, ``"val"``, ``"test"``, or ``"all"``, with no split left out.
         layout: None: it is recognised, and said in the log.
         annotations: path below the folder of the file with the captions, where several could be
             meant.
-        image_folder: that names of photos are relative to, below the folder; None: it is found.
-        file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
-            For text files beside photos suffixes, such as ``.caption``.
+        image_folder: base of photo names, below the folder; None: it is detected.
+        file_column, caption_columns: columns of tables, JSON Lines and Parquet; None: columns with
+            usual names. For text files beside photos suffixes, such as ``.caption``.
         caption_per: ``"file"``: a text file beside a photo is one caption; None or ``"line"``: its
             lines are. For tables, JSON Lines and Parquet, ``"bar"``, ``"semicolon"`` or ``"line"``
             separates several captions in one cell; ``"cell"``: a cell is one caption; None: the
             first cells decide if they are clear.
         held_out: share of the photos, above 0 and below 0.5.
         seed: the draw's seed.
-        split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
-            of a set has the same test photos, see `drawn`; or image ids, as older runs have it.
+        split_by: key of the draw: ``"content"`` of photos, so that every layout and cleaned copy of
+            a set has the same test photos, see `drawn`; or image ids, as in older runs.
         keys_folder: caches hashes of contents; None: they are computed each time.
         missing_photos, missing_captions, bad_captions: see `captioning.data.readers.entries.Rules`.
 
@@ -232,8 +232,8 @@ def with_drawn(
 
     Args:
         roster: the whole set.
-        given: what the set says of each photo, see `own_splits`.
-        held_out, seed, keys_folder: of the draw by content, see `read_own`.
+        given: the set's own split of each photo, see `own_splits`.
+        held_out, seed, keys_folder: settings of the draw by content, see `read_own`.
 
     Returns:
         The split of each photo by path, and those that were drawn.

@@ -1,4 +1,4 @@
-"""What a set of chats asks of its photos: one question each, whose answer is the caption."""
+"""The questions of a set of chats: one about each photo, whose answer is the caption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def own_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[st
 
     Args:
         folder: see `captioning.data.readers.own.own.read_own`.
-        roster: that was read of it.
+        roster: roster read from it.
         **reading: the arguments with which it was read.
     """
     given = {name: reading[key] for key, name in _SETTINGS.items() if key in reading}

@@ -18,13 +18,13 @@ from captioning.types import Sample
 
 
 class ReadPart(NamedTuple):
-    """What is read of a source.
+    """The part of a source to read.
 
     Attributes:
         source: its place below the folder, without suffix.
         split: None: nothing says which.
         roster: its photos and captions.
-        folder: what names of its photos are relative to.
+        folder: base of its photo names.
     """
 
     source: str
@@ -89,7 +89,7 @@ def _named(sample: Sample, label: str) -> Sample:
 
 
 def chosen(roster: Roster, image_ids: Collection[str], part: Part) -> Roster:
-    """The samples of some photos; what was left out is said of the training part alone."""
+    """The samples of some photos; omissions are reported for the training part alone."""
     samples = [sample for sample in roster.samples if sample.image_id in image_ids]
     return build_roster(roster.name, samples, roster.dropped if part == "train" else ())
 
@@ -104,17 +104,17 @@ def drawn(
 ) -> Roster:
     """A part of a roster, by the content of photos: the same whatever else is in the set.
 
-    A photo's content and the seed give a number in [0, 1). Photos below ``held_out`` are of the
-    test, those below twice that of validation. So a set and a cleaned copy of it, in any layout,
+    A photo's content and the seed give a number in [0, 1). Photos below ``held_out`` belong to the
+    test, photos below twice that to validation. So a set and a cleaned copy of it, in any layout,
     have the same test photos, and copies of a photo are in one split. Where a split would have no
     photo, it gets the next one.
 
     Args:
         roster: roster of all photos that are divided.
-        part: that is wanted, of train and the lacking.
+        part: the requested part, train or a missing one.
         lacking: splits that get about ``held_out`` of the photos each, at least one; train the
             rest.
-        held_out, seed: of the draw.
+        held_out, seed: settings of the draw.
         keys: content by path; a photo without one is drawn by its image id.
 
     Raises:
