@@ -104,7 +104,7 @@ def augment(
         smoke: the sizes under ``debug=smoke``; fewer photos may be asked for.
 
     Returns:
-        The card: what was made, of what data, what was left out and why.
+        The card: the results, the source data, and omissions with reasons.
 
     Raises:
         ValueError: wrong settings or data, or nothing can be made.

@@ -77,8 +77,8 @@ class AbstractTokenizer(ABC):
         """
         del caption
         raise ValueError(
-            f"{type(self).__name__} does not tell where tokens stand in a caption, which masked "
-            "words need: add its method token_spans, or choose another tokenizer="
+            f"{type(self).__name__} does not give the positions of tokens in a caption, which "
+            f"masked words need: add its method token_spans, or choose another tokenizer="
         )
 
     @abstractmethod

@@ -187,7 +187,7 @@ class Control:
         num_words: exact number of words, or None.
         level: level of the length, 1 (below 10 words) to 5 (from 40), see
             `captioning.text.lengths`; None: that of ``num_words``.
-        verbs: words for what happens, in order.
+        verbs: words for the action, in order.
 
     Raises:
         ValueError: a region twice or below 0, or a length that no caption has.
@@ -229,10 +229,10 @@ class Batch:
             caption; None when all are 1.
         token_sentences: ``(B, T) int64`` number of the sentence of each token, from 0; -1 for
             begin, end and padding. None where losses by sentence are not wanted.
-        controls: B controls, one for each caption; None where nothing is requested.
+        controls: B controls, one for each caption; None without a request.
         draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
-        filler: whether it repeats a caption of another process, for a process that has none of its
-            own in a small batch; then all weights are 0, and its losses are not recorded.
+        filler: whether it repeats a caption of another process, for a process without its own
+            caption in a small batch; then all weights are 0, and its losses are not recorded.
         photo_rows: I rows, of each picture's first caption in the batch of all processes, which may
             have captions of one picture each; None: this process has all of them.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
@@ -356,9 +356,9 @@ class CaptionLosses:
             tokens. None: the model does not give it, and objectives that need it are refused.
         smoothed: ``(B,)`` the same with the model's label smoothing, detached. None: the model does
             not give it, and curation that ranks by it is refused.
-        token_nll: ``(B, T - 1)`` negative log-likelihood of each token but the first, in nats,
-            with gradient; 0 on padding. None: the model does not give it, and ledgers by sentence
-            are refused; or `Batch.token_sentences` is None, so nobody asks.
+        token_nll: ``(B, T - 1)`` negative log-likelihood of each token but the first, in nats, with
+            gradient; 0 on padding. None: the model does not give it, and ledgers by sentence are
+            refused; or `Batch.token_sentences` is None, so that they are not needed.
         means: the means that add up to ``total``, by which it is taken over several processes
             (`captioning.models.training_steps`) and over accumulated batches
             (`captioning.models.training_steps`), in each in the same order; empty: it is one mean

@@ -260,7 +260,7 @@ class AbstractSpanDoubt(ABC):
             raise ValueError(
                 f"a score doubts {self.text!r} at character {self.start} of "
                 f"{sample.sample_id!r}, where its caption {sample.caption!r} has no such text: "
-                "records must be of the captions as they stand now"
+                "records must be of the present captions"
             )
 
 
@@ -272,7 +272,7 @@ class WordDoubt(AbstractSpanDoubt):
         row, start: see `AbstractSpanDoubt`.
         word: the word as written; ``caption[start:start + len(word)] == word``.
         alternative: the likeliest other word for the place, in the form that would stand there.
-        log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
+        log_odds: log-probability of the alternative minus the word's, in nats; above 0 the
             alternative is the likelier one.
         probability: probability that the word is wrong, in [0, 1].
         topic: topic of the word's row, such as ``"color"``; empty if unknown.
@@ -515,7 +515,7 @@ class AbstractSpanAmender(AbstractAmender, Generic[ScoreT]):
     def _span_score(self) -> ScoreT:
         if self.score is None:
             raise ValueError(
-                f"{self.work} needs a score that tells which {self.which_score} with a selector by "
+                f"{self.work} needs a score that finds {self.which_score} with a selector by "
                 "score, or name one in curation.amend.score"
             )
         return self.score

@@ -1,8 +1,8 @@
 """How well every score finds the planted faults of a run: ``captioning curate detect run=FOLDER``.
 
 Nothing is trained again: the run's losses and signals are read from its folder, so a new score can
-be tried on old runs. Writes ``curation/detection_by_score.json``, an entry an epoch. The scores are
-those of ``configs/detect.yaml``.
+be tried on old runs. Writes ``curation/detection_by_score.json``, an entry an epoch.
+``configs/detect.yaml`` names the scores.
 
 `fill_cache` has many processes compute scores of pairs into the cache that scores and filters read.
 ``captioning curate score data=NAME matching@pairs=NAME [spread=ray]`` fills it before a training;
@@ -228,7 +228,7 @@ def fill_cache(
     """
     values = plain(source)
     if not values.get("cache_folder"):
-        raise ValueError("scores are computed ahead for the cache: give pairs.cache_folder=FOLDER")
+        raise ValueError("computing scores ahead needs a cache: give pairs.cache_folder=FOLDER")
     scores: PairScores = build_part(source)
     scores.fill(pairs, partial(_elsewhere, values, scores.scorer.identity, spread, plugins))
     return scores
@@ -304,7 +304,7 @@ def score_data(
         split: of the data set.
         first_images: photos read; None: all.
         steps: the data's steps.
-        seed: seed of what steps draw.
+        seed: seed of the steps' draws.
         spread: where captions are scored; None: in this process.
         plugins: packages that other processes import.
 
@@ -312,7 +312,7 @@ def score_data(
         What the scores measure, and the scores in the order of the captions.
 
     Raises:
-        ValueError, OSError: data that cannot be read, and what `fill_cache` raises.
+        ValueError, OSError: the data cannot be read, or `fill_cache` raises.
     """
     read = {"first_images": first_images, "steps": steps, "seed": seed}
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)

@@ -36,7 +36,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises:
         FileNotFoundError: not a run folder, a run without curation, or its data are not there.
-        ValueError: the journal is damaged or the data are no longer those of the run.
+        ValueError: the journal is damaged, or the data differ from the run's.
     """
     folder = Path(folder)
     journal = find_journal(folder) if is_loop_folder(folder) else None
@@ -61,7 +61,7 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
     """The splits of a run that it was not trained on; none where it saw captions alone, or loops.
 
     Raises:
-        ValueError, OSError: they cannot be read, or are no longer those of the run.
+        ValueError, OSError: they cannot be read, or differ from the run's.
     """
     folder = Path(folder)
     if is_loop_folder(folder):
@@ -114,7 +114,7 @@ def has_journal(folder: Path) -> bool:
 def record_of(
     folder: Path, view: CurationView, *, policy: str, seed: int, truth: Mapping[str, str]
 ) -> RunRecord:
-    """The record of a run, with what its folder holds of losses and decisions.
+    """The record of a run, with its folder's losses and decisions.
 
     Args:
         folder: the run's folder.

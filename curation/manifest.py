@@ -48,7 +48,7 @@ class Manifest:
         policy: its name.
         settings: settings of the policy, see `settings_of`.
         seed: the run's seed.
-        signals: names of what is measured beside the losses.
+        signals: names of measurements beside the losses.
     """
 
     roster: str
@@ -80,7 +80,7 @@ class Manifest:
         if changed and not restart:
             shown = ", ".join(f"{key}: {before.get(key)} -> {now.get(key)}" for key in changed[:4])
             raise ValueError(
-                f"{folder} holds a run of another curation ({shown}): choose another folder, "
+                f"{folder} holds a run with another curation ({shown}): choose another folder, "
                 "repeat those settings, or start from scratch with first_epoch=0"
             )
 
@@ -132,7 +132,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE_NAME
     value = read_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ValueError(f"{path}: no manifest of a curated loop (no format {FORMAT!r})")
+        raise ValueError(f"{path}: not a manifest of a curated loop (no format {FORMAT!r})")
     if value.get("version") != VERSION:
         raise ValueError(f"{path}: version {value.get('version')!r}, this program reads {VERSION}")
     for name, kind in KINDS.items():
@@ -200,7 +200,7 @@ def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
     """The plain settings of a policy and of its parts, by dotted name.
 
     Only public attributes count, so a part keeps its settings in public attributes: plain values,
-    lists and mappings of them, and parts of its own. Attributes derived from them are private.
+    lists and mappings of them, and its own parts. Attributes derived from them are private.
     """
     settings: dict[str, Any] = {f"{prefix}class": type(part).__name__}
     for name in sorted(_attributes(part)):

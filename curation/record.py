@@ -52,7 +52,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     records = read_json(path, list) if path.is_file() else []
     if not all(map(_is_record, records)):
         raise ValueError(
-            f"{path} holds something else than records of epochs: it was damaged; resume or repeat "
+            f"{path} holds other data than records of epochs: it was damaged; resume or repeat "
             "the run, which writes it again, or remove it"
         )
     return records

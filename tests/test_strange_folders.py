@@ -203,7 +203,7 @@ def test_what_is_only_compared_builds_nothing(run: Path, trace: Path, tmp_path: 
     put(run, "data.train", attacks(tmp_path, trace)["write_text"])
     assert load_start(f"{run}", features="") is not None
     options = [f"run_dir={run}", "resume=auto"]
-    with pytest.raises(ValueError, match="holds a run of another config"):
+    with pytest.raises(ValueError, match="holds a run with another config"):
         RunFolder(run).open(compose_config("train", options))
     options = [f"run_dir={tmp_path / 'new'}", f"branch_from={run / 'checkpoints' / 'last.ckpt'}"]
     with pytest.raises(ValueError, match="differs in more than its curation"):
@@ -214,7 +214,7 @@ def test_what_is_only_compared_builds_nothing(run: Path, trace: Path, tmp_path: 
 @pytest.mark.parametrize("text", ["${oc.env:HOME}", "a ${data.name}", "${data}"])
 def test_settings_refer_to_nothing(run: Path, text: str) -> None:
     put(run, "data.other", text)
-    with pytest.raises(ValueError, match=r"config\.yaml: data\.other: .* refers to something else"):
+    with pytest.raises(ValueError, match=r"config\.yaml: data\.other: .* refers to another value"):
         RunFolder(run).config()
 
 

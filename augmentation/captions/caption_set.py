@@ -61,7 +61,7 @@ def write_captions(
 
     Raises:
         ValueError: the folder holds another set, or no caption was made.
-        OSError: something cannot be written, or what the method needs cannot be reached.
+        OSError: something cannot be written, or a service that the method needs is unreachable.
     """
     claim_folder(folder, settings)
     partial_file = folder / PARTIAL_FILE
@@ -108,7 +108,7 @@ class PhotoWorker:
 
     @property
     def identity(self) -> list[str]:
-        """Of the data, which each process reads by itself."""
+        """The caption methods of the data, which each process reads alone."""
         return list(data_identity(self._roster).values())
 
     def __call__(self, items: Sequence[int]) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def _check(photos: Sequence[Any], number: int, *, by: AbstractCaptionMethod) -> 
         )
     if len(photos) < number:
         raise ValueError(
-            f"{name} must yield once for each photo, also where it has no new caption: it ended "
+            f"{name} must yield once for each photo, even without a new caption: it ended "
             f"{number - len(photos)} photos too early"
         )
 

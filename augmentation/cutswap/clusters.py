@@ -82,8 +82,8 @@ class Clusters:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.centres.shape[1]:
             raise ValueError(
-                f"vectors must be (N, {self.centres.shape[1]}) as the centres are: got "
-                f"{vectors.shape}; embed with what the clusters were made with"
+                f"vectors must be (N, {self.centres.shape[1]}) like the centres: got "
+                f"{vectors.shape}; embed with the embeddings that the clusters were made with"
             )
         lengths = np.linalg.norm(self.centres, axis=1, keepdims=True)
         directions = self.centres / np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -149,7 +149,7 @@ def cluster_words(
     Args:
         embeddings: embeddings of the words, from `augmentation.cutswap.embeddings.embed_words`.
         method: one of `METHODS`.
-        num_clusters: k; with fewer words than that, each is a cluster of its own.
+        num_clusters: k; with fewer words than that, each is a separate cluster.
         seed: seed of the starts of K-Means.
 
     Raises:
@@ -281,7 +281,7 @@ def cluster_curves(
     usable = sorted({number for number in numbers if 1 <= number <= len(embeddings.words)})
     if not usable:
         raise ValueError(
-            f"numbers must have one from 1 to {len(embeddings.words)}, the words: got {numbers}"
+            f"numbers must include one from 1 to {len(embeddings.words)}, the words: got {numbers}"
         )
     points = []
     for method in methods:

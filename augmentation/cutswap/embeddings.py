@@ -68,7 +68,8 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
     vectors = embed(list(words)).detach().float().cpu().numpy()
     if vectors.shape[:1] != (len(words),) or not np.isfinite(vectors).all():
         raise ValueError(
-            f"vectors must be finite and one a word: got {vectors.shape} for {len(words)} words; "
+            f"vectors must be finite, one for each word: got {vectors.shape} for {len(words)} "
+            f"words; "
             "check the encoder's weights"
         )
     lengths = np.linalg.norm(vectors, axis=1)

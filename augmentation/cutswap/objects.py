@@ -275,7 +275,9 @@ def build_object_table(
     tallies: dict[tuple[str, bool], _Tally] = defaultdict(_Tally)
     for sample, parse in zip_longest(roster.samples, parses):
         if sample is None or parse is None:
-            raise ValueError(f"parses must be one a sample: got more or fewer than {len(roster)}")
+            raise ValueError(
+                f"there must be one parse for each sample: got more or fewer than {len(roster)}"
+            )
         for mention in find_mentions(sample.caption, parse, object_words, rules):
             boxes = boxes_of(sample, mention, parse, labels or {}) if sample.regions else ()
             tallies[mention.name, mention.plural].add(mention, sample, bool(boxes))

@@ -63,7 +63,7 @@ def mention_statistics(
     """Count mentions in captions, in memory that does not grow with them.
 
     Args:
-        captions: (image id, caption, parse), each caption once, those of an image in a row.
+        captions: (image id, caption, parse), each caption once, grouped by image.
         object_words: the classes.
         mention_rules: rules for objects; None: the rules' defaults.
 

@@ -55,7 +55,7 @@ ObjectKey = tuple[str, bool]  # name of a class, whether plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapRules:
-    """Settings of `CaptionSwapper`, by default those of the thesis and the checks of this module.
+    """Settings of `CaptionSwapper`; the defaults are the thesis's and this module's checks.
 
     Attributes:
         num_captions: n_p, at most so many different captions a sample.

@@ -88,7 +88,7 @@ class Concatenation(AbstractPromptForm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt, which the model reads without cutting it unless that is asked for.
+    """A prompt, which the model reads uncut by default.
 
     Attributes:
         text: the prompt; empty if there is a problem.
@@ -293,7 +293,7 @@ class AheadWorker:
             return True
         log.warning(
             f"the process that makes pictures ahead ended with exit code {self._process.exitcode}; "
-            "from now on they are made in place"
+            "the training process makes further pictures"
         )
         self.failed = True
         self.close()
@@ -374,8 +374,8 @@ class GeneratedImages(AbstractImageSource):
         generator: the model.
         cache: keeps the pictures.
         prompts: makes prompts of captions; by default of the sample's own caption alone.
-        ahead: a separate process makes the likely next pictures during training. It changes nothing
-            but the time; the model is on its GPU while that process has work.
+        ahead: a separate process makes the likely next pictures during training. It changes only
+            the time; the model is on its GPU while that process has work.
         ahead_threads: threads of torch in that process.
     """
 

@@ -157,7 +157,7 @@ def make_ahead(
     """
     source = curation.get("image_source")
     if source is None:
-        raise ValueError("curation/image_source makes the pictures: choose one")
+        raise ValueError("curation/image_source is missing: choose a source of pictures")
     read = {"first_images": first_images, "steps": steps, "seed": seed}
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
     where = chosen_spread(spread)

@@ -113,7 +113,8 @@ class PipelineFolder:
         arguments = inspect.signature(kind.__call__).parameters
         if "prompt" not in arguments or any(task in arguments for task in OTHER_TASKS):
             raise ValueError(
-                f"{self.path}: {name} makes no picture of a text alone; give a text-to-image model"
+                f"{self.path}: {name} does not make pictures from text alone; give a text-to-image "
+                f"model"
             )
         return kind
 
@@ -134,7 +135,7 @@ class PipelineFolder:
         network = self._config("unet") or self._config("transformer")
         side, scale = network.get("sample_size"), self._scale
         if not scale or not side:
-            raise ValueError(f"{self.path}: set width and height, which it does not tell")
+            raise ValueError(f"{self.path}: set width and height, which its files do not name")
         height, width = side if isinstance(side, list) else (side, side)
         return width * scale, height * scale
 

@@ -184,7 +184,7 @@ def round_trip(
     _check_captioner(RunFolder(Path(captioner)))
     source = curation.get("image_source")
     if source is None and per == "caption":
-        raise ValueError("per=caption is for pictures that are made; with photos use per=photo")
+        raise ValueError("per=caption is for generated pictures; with photos use per=photo")
     where, elsewhere = chosen_spread(spread), None
     if source is not None and not isinstance(where, Local):
         elsewhere = partial(drawn_pictures, source, spread=where, seed=seed, plugins=list(plugins))

@@ -36,8 +36,8 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 class StableDiffusion(AbstractGenerator):
     """A pipeline with all its settings; weights are read from safetensors alone, when first needed.
 
-    Each picture has a random generator of its own, on the processor, so its noise is the same on
-    every device and in every batch.
+    Each picture has its own random generator, on the CPU, so its noise is the same on every device
+    and in every batch.
 
     Args:
         model: name of a pipeline in this package (``miniworld``), a folder in the format of
@@ -197,8 +197,8 @@ class StableDiffusion(AbstractGenerator):
             _optional("imwatermark", "pip install invisible-watermark, or set watermark=false")
         if self.scheduler is not None and not hasattr(diffusers, self.scheduler):
             raise ValueError(
-                f"scheduler={self.scheduler}: diffusers has none of that name, such as "
-                "DDIMScheduler, PNDMScheduler or DPMSolverMultistepScheduler"
+                f"scheduler={self.scheduler}: diffusers has no scheduler of that name; "
+                "choose one such as DDIMScheduler, PNDMScheduler or DPMSolverMultistepScheduler"
             )
         if self.safety_checker and not (self.folder / "safety_checker").is_dir():
             raise ValueError(f"{self.folder} has no safety checker: set safety_checker=false")

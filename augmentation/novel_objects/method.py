@@ -1,7 +1,7 @@
 """Pairs for objects that no caption names (Bujimalla et al., 2021, synthetic data generation).
 
-Boxes of a novel object replace those of candidates, known objects that a captioner takes it for, in
-photos with captions; the captions are rewritten for it.
+Boxes of a novel object replace boxes of candidates (known objects that a captioner confuses it
+with) in photos with captions; the captions are rewritten for it.
 """
 
 from __future__ import annotations
@@ -122,16 +122,20 @@ def choose_candidates(
         if not names and novel.candidates is None and count is None:
             raise ValueError(
                 f"{novel.name!r} has no candidates: name them (candidates, or likely), or give "
-                "method.predictions=RUN/predictions.json to count them in"
+                "method.predictions=RUN/predictions.json to count candidates in it"
             )
         chosen[novel.name] = Candidates(
             labels=tuple(name for name in names if name in labels),
             without_boxes=tuple(name for name in names if name not in labels),
         )
         if names and not chosen[novel.name].labels:
-            log.warning(f"{novel.name!r} gets no pictures: no box is called {', '.join(names)}")
+            log.warning(
+                f"{novel.name!r} gets no pictures: no box has a label of {', '.join(names)}"
+            )
         elif not names and novel.candidates is None:
-            log.warning(f"{novel.name!r} gets no pictures: captions of it name no known object")
+            log.warning(
+                f"{novel.name!r} gets no pictures: no caption that names it names a known object"
+            )
     return chosen
 
 
@@ -179,7 +183,7 @@ def read_predictions(path: str | Path) -> dict[str, str]:
     """
     entries = read_json(path)
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{path}: wanted a list of image_id and caption, as a run writes it")
+        raise ValueError(f"{path}: must hold a list of image_id and caption, as a run writes it")
     return {str(_value(e, "image_id", path)): str(_caption(e, path)) for e in entries}
 
 
@@ -216,7 +220,7 @@ class NovelObjects(AbstractRegionMethod):
         words: by class, the word forms in captions that name it and that hold photos out; default:
             the class's own ``words``, else name and plural.
         names: irregular ``plural`` and ``forms`` by label of known objects.
-        words_file: list of held-out words instead of those of the classes, as DCC's.
+        words_file: list of held-out words instead of the classes' words, such as DCC's.
         predictions: a baseline's captions of novel photos, to count candidates in.
         predictions_roster: the split that these captions describe; None for the roster itself.
 
@@ -588,7 +592,7 @@ class SourcePool:
         Args:
             targets: boxes that shall be replaced.
             min_targets: how many of them must be replaced.
-            key: names what is replaced.
+            key: names the replaced objects.
 
         Returns:
             None if no photo can. Boxes are None where a target finds none within the limits.

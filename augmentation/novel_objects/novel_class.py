@@ -108,7 +108,7 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
     for word in dict.fromkeys(line.strip() for line in lines if line.strip()):
         forms.setdefault(lemmatizer(word, "NNS"), []).append(word)
     if not forms:
-        raise ValueError(f"{path}: holds no words; wanted one a line")
+        raise ValueError(f"{path}: holds no words; write one a line")
     return forms
 
 

@@ -281,7 +281,7 @@ def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
     selected_ids = set(image_ids)
     if missing := sorted(selected_ids - roster.rows_by_image.keys()):
         raise ValueError(
-            f"{roster.name} lacks {len(missing)} of the images asked for, such as {missing[0]}: "
+            f"{roster.name} lacks {len(missing)} of the requested images, such as {missing[0]}: "
             "give the data= and the split= that the set was made of"
         )
     samples = [sample for sample in roster.samples if sample.image_id in selected_ids]

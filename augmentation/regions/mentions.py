@@ -50,8 +50,8 @@ class MentionRules:
             one, as in the thesis.
         whole_compounds: words of a compound stay ("car" of "car door"), and nouns that qualify an
             object or its attributes go with them ("park" of "park bench", "very" of "very old");
-            False: the class's own words and the attributes alone are looked at and replaced,
-            wherever they stand, as in the thesis.
+            False: only the class's own words and the attributes are read and replaced, at any
+            position, as in the thesis.
     """
 
     closed_classes: bool = True

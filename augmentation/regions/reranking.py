@@ -300,5 +300,5 @@ def _check_finite(scores: np.ndarray, name: str) -> np.ndarray:
 def cosine_ranker(
     build_encoder: Callable[[], JointEmbedder], *, threshold: Threshold, keep: int
 ) -> Ranker:
-    """A ranker by cosine, with an encoder of its own; other processes find it by this name."""
+    """A ranker by cosine, with its own encoder; other processes find it by this name."""
     return Ranker(scorer=CosineScorer(encoder=build_encoder()), threshold=threshold, keep=keep)

@@ -92,7 +92,7 @@ def write_set(
     seed: int = 0,
     max_augmented: int | None = None,
 ) -> dict[str, Any]:
-    """Make all pictures and write the data set, or continue one that was begun.
+    """Make all pictures and write the data set, or resume an unfinished one.
 
     Args:
         groups: proposals, competing ones together; the same in every run of the same settings.

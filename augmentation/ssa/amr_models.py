@@ -209,7 +209,7 @@ class SequenceModel:
         name: its folder, or its name on the hub.
         tokenizer: folder or hub name of its tokenizer, which amrlib's folders lack; None for the
             one beside the weights.
-        batch_size: lines at once; None: 256 on a GPU, 16 on a processor.
+        batch_size: lines at once; None: 256 on a GPU, 16 on a CPU.
         num_beams: number of beams of beam search.
         max_length: tokens of a line and of an answer; longer ones are cut, which is logged once.
         device: ``"auto"`` takes a GPU if there is one.
@@ -239,8 +239,8 @@ class SequenceModel:
         words = folder if tokenizer is None else _folder(tokenizer)
         if not any((words / file).is_file() for file in _TOKENIZER_FILES):
             raise FileNotFoundError(
-                f"{words}: no tokenizer in it; give that of the model that it was trained from, "
-                "such as tokenizer=facebook/bart-large"
+                f"{words}: no tokenizer in it; give its base model's tokenizer, such as "
+                f"tokenizer=facebook/bart-large"
             )
         with damage_named(str(words)):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(

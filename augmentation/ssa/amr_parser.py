@@ -110,7 +110,7 @@ class Site:
         token: its word.
         verb: verb with its particle; empty for a noun.
         agent: node of the subject of a verb; the node itself for a noun.
-        negated: whether "not" belongs to a verb without a meaning of its own: "is not in a hat".
+        negated: whether "not" belongs to a verb without its own meaning: "is not in a hat".
     """
 
     variable: str

@@ -66,7 +66,7 @@ class AuthorsCaptions(AbstractCaptionMethod):
         if not files.keys() & photos.keys():
             raise ValueError(
                 f"{self.folder}: no file of a photo of {roster.name}, such as {next(iter(photos))}"
-                ".json; is it the set of other data?"
+                ".json; does the folder belong to another data set?"
             )
         for number, rows in islice(photos.items(), skip, None):
             photo, path = roster.samples[rows[0]], files.get(number)

@@ -209,7 +209,7 @@ class Merging:
 
 
 def word_of(name: Name) -> str:
-    """The label of a name without its sense, by which names are compared."""
+    """The label of a name without its sense, for comparisons."""
     return name.concept.rsplit("-", 1)[0] if name.concept[-2:].isdigit() else name.concept
 
 

@@ -472,8 +472,8 @@ def _check_long(
         )
     if max_long and graph_writer is not None:  # it writes before any caption is accepted
         raise ValueError(
-            f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
-            "writes others: set method.max_long=0 or method.graph_writer=null"
+            f"method.max_long={max_long} joins captions that rules write, and method.graph_writer "
+            f"writes others: set method.max_long=0 or method.graph_writer=null"
         )
 
 
@@ -528,8 +528,9 @@ def ground(
 ) -> Graph:
     """The graph whose nodes have the regions of the phrases that they head.
 
-    A phrase grounds the node of its head; "men and women" that of "and". A phrase without a node
-    grounds nothing, and a node without a phrase, or with one that has no box, stays without boxes.
+    A phrase grounds the node of its head; "men and women" grounds the node "and". A phrase without
+    a node grounds nothing, and a node without a phrase, or with one that has no box, stays without
+    boxes.
 
     Args:
         graph: aligned with ``words``.

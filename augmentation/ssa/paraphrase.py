@@ -101,7 +101,7 @@ class Paraphrase(AbstractCaptionMethod):
             reasons = Counter(answer.problem for answer in answers)
             raise ConnectionError(
                 f"the language model failed at all of {len(answers)} prompts ({dict(reasons)}); "
-                "look at its server, and give the same command again: it resumes where it stopped"
+                "check its server, and repeat the command, which resumes"
             )
         return answers
 

@@ -264,7 +264,7 @@ class Synthesis:
     elsewhere: SpreadAnswers | None = None
 
     def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
-        """Write the corpus, or continue one that was begun, or extend a finished one.
+        """Write the corpus, resume an unfinished one, or extend a finished one.
 
         Args:
             templates: the same in every run of the same settings.
@@ -463,8 +463,8 @@ def _add_failed(
     if len(failed) >= MAX_FAILED_BATCHES:
         reasons = dict(Counter(record["refused"] for record in records))
         raise ConnectionError(
-            f"the language model has failed for {len(failed)} batches in a row ({reasons}); look "
-            "at its server, and give the same command again: it resumes where it stopped"
+            f"the language model has failed for {len(failed)} batches in a row ({reasons}); check "
+            f"its server, and repeat the command, which resumes"
         )
     return failed
 
@@ -482,11 +482,13 @@ def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
     if refused.total() < MAX_REFUSED:
         return False
     if accepted and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
-        log.warning(f"nothing new in {refused.total()} answers: this ends with {accepted} captions")
+        log.warning(
+            f"no new caption in {refused.total()} answers: this ends with {accepted} captions"
+        )
         return True
     raise ValueError(
-        f"no caption was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
-        f"{accepted} captions before them are kept in {PARTIAL_FILE}; try another language model "
+        f"none was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
+        f"{accepted} earlier captions are kept in {PARTIAL_FILE}; try another language model "
         "(method.writer), another method.prompts.style or a lower method.writer.temperature"
     )
 

@@ -348,7 +348,7 @@ def split(
     """
     if len(captions) < 2:
         raise ValueError(
-            f"{name}: a language model is taught by captions with lexical words, at least two: "
+            f"{name}: training a language model needs at least two captions with lexical words: "
             f"got {len(captions)}"
         )
     order = np.random.default_rng(seed).permutation(len(captions)).tolist()

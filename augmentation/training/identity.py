@@ -61,8 +61,8 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
     remedy = "give another out=, or remove the folder"
     if not isinstance(kept, Mapping):
         raise ValueError(
-            f"{checkpoint} is of an earlier version and does not tell its settings, so they may be "
-            f"others: {remedy}"
+            f"{checkpoint} comes from an earlier version that did not record its settings, so they "
+            f"may differ: {remedy}"
         )
     if WEIGHTS not in kept:  # of a version that did not look at them
         identity = {key: value for key, value in identity.items() if key != WEIGHTS}
@@ -73,7 +73,7 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
     named = [f"{key} was {before.get(key)}, is {now.get(key)}" for key in keys[:MAX_NAMED]]
     more = [f"and {len(keys) - MAX_NAMED} more"] if len(keys) > MAX_NAMED else []
     raise ValueError(
-        f"{checkpoint} is of a training with other settings or data "
+        f"{checkpoint} belongs to a training with other settings or data "
         f"({'; '.join([*named, *more])}): {remedy}"
     )
 

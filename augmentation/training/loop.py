@@ -291,7 +291,7 @@ class TrainingLoop:
         shapes = {name: value.shape for name, value in self.trained.items()}
         if shapes != {name: value.shape for name, value in state["trained"].items()}:
             raise ValueError(
-                f"{self.checkpoint} is of another model; remove it, or choose another out="
+                f"{self.checkpoint} belongs to another model; remove it, or choose another out="
             )
         if state["step"] > self.num_steps:
             raise ValueError(

@@ -234,7 +234,7 @@ class CausalWriter(AbstractWriter):
             raise ValueError("prompts of one call must have the same examples")
         if self._filling is not None and not all(prompt.required_tokens for prompt in prompts):
             raise ValueError(
-                "max_small_words is for sentence templates, and a prompt has none: set "
+                "max_small_words applies to sentence templates, not to prompts: set "
                 "method.writer.max_small_words=null (writer@method.writer=smollm2_free)"
             )
         head, tails = self._prompt_ids(prompts)

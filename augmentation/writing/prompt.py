@@ -39,8 +39,8 @@ class Prompt:
     def messages(self) -> list[dict[str, str]]:
         """The prompt as turns of a chat, by user and assistant alternately.
 
-        The instruction begins the first one: a turn of its own (``system``) is dropped or refused
-        by models that know none, such as Mistral's.
+        The instruction begins the first one: models without a separate turn (``system``), such as
+        Mistral's, drop or refuse it.
         """
         turns = []
         for question, answer in (*self.examples, (self.question, "")):

@@ -163,7 +163,7 @@ class LlamaCppWriter(AbstractWriter):
         files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
         if len(files) != 1 or not files[0].is_file():
             raise FileNotFoundError(
-                f"{path}: wanted a .gguf file or a folder with one: found "
+                f"{path}: must be a .gguf file or a folder with one: found "
                 f"{[file.name for file in files if file.is_file()]}"
             )
         self.uses_gpu = num_gpu_layers != 0

@@ -107,7 +107,9 @@ def _caption(options: Namespace) -> int:
     if options.model is not None and options.model.lower().startswith(("http://", "https://")):
         return _caption_by_server(options)
     if given := [name for name in _OF_SERVERS if getattr(options, name) is not None]:
-        raise ValueError(f"{_typed(given)}: for --model http://HOST:PORT/v1#NAME alone; leave out")
+        raise ValueError(
+            f"{_typed(given)}: for --model http://HOST:PORT/v1#NAME alone; leave it out"
+        )
     look_for_captioner(options.model)
     with quick_imports():
         from captioning.inference.captioner import Captioner
@@ -142,13 +144,15 @@ def _caption_by_server(options: Namespace) -> int:
     """Ask a served model; what it answers is kept as it comes, and asked for once."""
     unlike = [name for name, value in _NOT_OF_SERVERS.items() if getattr(options, name) != value]
     if unlike:
-        raise ValueError(f"{_typed(unlike)}: not for a model behind an address; leave out")
+        raise ValueError(
+            f"{_typed(unlike)}: not available for a model behind an address; leave it out"
+        )
     if options.out is not None and options.out.is_dir():
         raise ValueError(f"--out {options.out} is a folder; name a file")
     if options.n_best > 1 and not options.diverse:
         raise ValueError("--n-best: a server gives one best caption; add --diverse to draw several")
     if options.seed is not None and not options.diverse:
-        raise ValueError("--seed: of --diverse alone; add that, or leave it out")
+        raise ValueError("--seed: needs --diverse; add it, or leave --seed out")
     with quick_imports():
         from captioning.decoding.sampling import Sampling
         from captioning.runtime.files import write_text
@@ -356,8 +360,8 @@ def table_lines(photo: CaptionedPhoto, form: Format) -> str:
 def json_table(photos: Sequence[CaptionedPhoto], *, num_captions: int) -> str:
     """A list of objects with ``file``, ``caption``, ``score``.
 
-    With several captions a photo ``captions`` holds all of them; ``boxes`` and ``has_words`` (what
-    must be included is) stand where there are any.
+    With several captions a photo ``captions`` holds all of them; ``boxes`` and ``has_words`` (the
+    required words occur) are included if available.
     """
     entries = []
     for photo in photos:

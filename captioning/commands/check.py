@@ -1,4 +1,4 @@
-"""``captioning check FOLDER``: what is wrong with photos and their captions."""
+"""``captioning check FOLDER``: finds faults in photos and their captions."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _add_judge(parser: ArgumentParser) -> None:
 
 
 def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> None:
-    """Add the options by which a folder is read as another layout than the one it seems to have.
+    """Add the options that override a folder's detected layout.
 
     Args:
         parser: the command's parser.
@@ -253,14 +253,14 @@ def _checked_options(options: Namespace) -> Style:
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
     if options.mend and not options.export:
-        raise ValueError("--mend is for the set that --export writes: choose its format")
+        raise ValueError("--mend needs --export: choose a format")
     if options.photos and not options.export:
-        raise ValueError("--photos is for the set that --export writes: choose its format")
+        raise ValueError("--photos needs --export: choose a format")
     style = Style(**style_of(options))
     if style != Style() and not options.export:
-        raise ValueError("--form, --question and --repeats are for the set that --export writes")
+        raise ValueError("--form, --question and --repeats need --export: choose a format")
     if options.held_out is not None and not options.export:
-        raise ValueError("--held-out is for the set that --export writes: choose its format")
+        raise ValueError("--held-out needs --export: choose a format")
     return style
 
 
@@ -356,7 +356,7 @@ def _generator(options: Namespace) -> Purpose | bool | None:
     is_said = bool(options.trigger or options.class_word or bucket)
     if is_said and options.purpose == "captioner":
         raise ValueError(
-            "--trigger, --class-word and --bucket are of folders for image generators: leave "
+            "--trigger, --class-word and --bucket apply to folders for image generators: leave "
             "them out, or --for captioner"
         )
     if not is_said:
@@ -367,7 +367,7 @@ def _generator(options: Namespace) -> Purpose | bool | None:
 
 @contextmanager
 def by_options(folder: str = "FOLDER") -> Iterator[None]:
-    """Errors of the reader name a command's options; ``folder`` is how it calls that of photos."""
+    """Errors of the reader name a command's options; ``folder`` names the photos' folder."""
     try:
         yield
     except AbstractSettingError as error:

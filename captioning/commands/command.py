@@ -39,7 +39,9 @@ def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], lis
             order[0] = file
         if len(words) > len(order):
             names = " ".join(key.rpartition(".")[2].upper() for key in keys)
-            raise ValueError(f"{words[len(order)]} is one word too many: it takes {names}")
+            raise ValueError(
+                f"{words[len(order)]} is one argument too many: the command takes {names}"
+            )
         return [f"{key}={_value(word)}" for key, word in zip(order, words, strict=False)]
 
     return settings
@@ -70,7 +72,7 @@ class HydraCommand:
         task: dotted name of a function whose typed keyword arguments are the config's keys (see
             `captioning.config.tasks`); it is imported when the command is called. Or a function of
             the whole config, which checks its values.
-        show: prints what the named function returned.
+        show: prints the named function's result.
         check: refuses a config by an error and does nothing else; a sweep of the command checks
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are
@@ -101,7 +103,7 @@ class HydraCommand:
             keys = {text.partition("=")[0] for text in settings}
             if twice := [text for text in given if text.partition("=")[0] in keys]:
                 raise ValueError(
-                    f"{twice[0]}: {given[found[0]]} gives this already; leave one of them out"
+                    f"{twice[0]}: {given[found[0]]} already sets this; leave one of them out"
                 )
             rest = [text for number, text in enumerate(given) if number not in found]
             given = [*rest[: found[0]], *settings, *rest[found[0] :]]
@@ -144,7 +146,7 @@ class PlainCommand:
         name: the command as typed.
         summary: the purpose in one line.
         add_arguments: adds its options to a parser.
-        call: does it and prints; what it returns is the exit status, None is 0.
+        call: does it and prints; its result is the exit status, None is 0.
         examples: see `HydraCommand`.
         mixed: whether overrides may stand behind options; argparse can't do that beside
             subcommands.

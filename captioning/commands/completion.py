@@ -1,4 +1,4 @@
-"""``captioning completion bash``: a script by which the shell completes commands and settings."""
+"""``captioning completion bash``: prints a script for completing commands and settings."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _of_parser(command: PlainCommand) -> Iterator[tuple[str, list[str]]]:
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash",), help="whose script is printed")
+    parser.add_argument("shell", choices=("bash",), help="shell to print the script for")
 
 
 def _call(options: Namespace) -> None:

@@ -25,7 +25,7 @@ def _convert(options: Namespace) -> None:
     folders = [text for text in options.overrides if "=" not in text]
     overrides = [text for text in options.overrides if "=" in text]
     if len(folders) + (options.to is not None) != 1:
-        raise ValueError("FOLDER: name one new folder for what is written")
+        raise ValueError("FOLDER: name one new folder for the output")
     to = options.to or Path(folders[0])
     if not options.checkpoint.exists():
         raise FileNotFoundError(f"{options.checkpoint}: no such file")

@@ -48,7 +48,11 @@ def _show_scores(result: tuple[str, Sequence[float]], arguments: Mapping[str, An
 def _run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", help="run folder")
     parser.add_argument(
-        "--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names"
+        "--plugins",
+        nargs="+",
+        default=[],
+        metavar="PACKAGE",
+        help="your packages that the run names",
     )
 
 
@@ -64,7 +68,8 @@ def add_part(parser: ArgumentParser) -> None:
     """Add the option of sets that are written from a run, which has other splits, too."""
     parser.add_argument(
         "--part", choices=("all", "train"), default="all",
-        help="of a run: all (with its val and test, which were not curated), or train alone (all)",
+        help="part of a run: all (with its val and test, which were not curated), or train alone "
+             "(all)",
     )  # fmt: skip
 
 
@@ -89,7 +94,8 @@ def add_held_out(parser: ArgumentParser) -> None:
     """Add the option of sets that are read of a folder, which may have no splits."""
     parser.add_argument(
         "--held-out", type=float, metavar="SHARE",
-        help="in a set without splits: of the photos, for val and test each (0.1; 0: draw none)",
+        help="share of the photos for val and test each, in a set without splits (0.1; 0: draw "
+             "none)",
     )  # fmt: skip
 
 

@@ -38,11 +38,14 @@ def _import_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help=".tsv, .tsv.0, .npz, .h5, .lmdb; a folder of .npz or .npy, or of an LMDB; patterns",
     )
-    parser.add_argument("--folder", required=True, help="of the new store")
-    parser.add_argument("--name", default="bottom_up", help="of the features")
+    parser.add_argument("--folder", required=True, help="name of the new store")
+    parser.add_argument("--name", default="bottom_up", help="kind of the features")
     parser.add_argument("--boxes", help="folder of a .npy of boxes for each image (cocobu_box)")
     parser.add_argument("--sizes", help="COCO's annotations, for boxes without the photo's size")
-    parser.add_argument("--images", help="ids or photo names, one a line: these, and all of them")
+    parser.add_argument(
+        "--images",
+        help="file of ids or photo names, one a line: import these, and require all of them",
+    )
 
 
 def _import_features(options: Namespace) -> None:

@@ -141,7 +141,7 @@ def _sides(places: Sequence[str]) -> dict[str, list[Path]]:
         raise ValueError(f"give two runs, or two folders of seeds; got {len(sides)}: {found}")
     first, second = ({folder.resolve() for folder in folders} for folders in sides.values())
     if both := first & second:
-        raise ValueError(f"{sorted(both)[0]} is on both sides: give two runs")
+        raise ValueError(f"{sorted(both)[0]} is on both sides: give two different runs")
     return dict(sides)
 
 
@@ -160,7 +160,7 @@ def _runs_in(place: Path) -> list[Path]:
             raise ValueError(f"{folder} is an export: give the run folder that it was made of")
         ended = any((folder / name).is_file() for name in ("metrics.json", "untested.json"))
         if not ended or not any((folder / "checkpoints").glob("*.ckpt")):
-            raise ValueError(f"{folder} is not finished: give its training command again")
+            raise ValueError(f"{folder} is not finished: repeat its training command")
     return folders
 
 

@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those after ``captioning``; None takes the program's own.
 
     Returns:
-        The exit status: 0, 1 after an error that is said in a line, 2 after wrong usage, 130 after
+        The exit status: 0, 1 after an error, printed in a line, 2 after wrong usage, 130 after
         Ctrl+C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -174,7 +174,7 @@ def _meant(command: HydraCommand, rest: Sequence[str]) -> str:
 
 
 def show_commands(arguments: Sequence[str]) -> int:
-    """Print all subcommands, those below a word such as ``curate``, or that there is none."""
+    """Print all subcommands, or those below a word such as ``curate``, or an error."""
     words = [word for word in arguments if word not in HELP]
     below = [name for name in COMMANDS if words and name.startswith(f"{words[0]} ")]
     if len(words) > bool(below):

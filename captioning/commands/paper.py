@@ -18,7 +18,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--seeds", metavar="0,1,2", help="of the runs; default: 0, of main tables 0,1,2")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--commands", action="store_true", help="print the commands of the runs")
-    mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")
+    mode.add_argument("--run", action="store_true", help="run them; finished ones are kept")
     mode.add_argument("--slurm", action="store_true", help="print a script that queues the runs")
     mode.add_argument("--page", type=Path, metavar="FILE", help="write a page of all scales")
     claims = "print what the paper claims against what was measured here"

@@ -87,9 +87,8 @@ def _require_plugins(folder: Path, given: Sequence[str]) -> None:
     named = [str(name) for name in plugins] if isinstance(plugins, Sequence) else []
     if lacking := [name for name in named if name not in given]:
         raise ValueError(
-            f"{folder} was made with packages of its user: add --plugins {' '.join(lacking)}, as "
-            "none is imported because a folder names it; or --out FILE for a page without what "
-            "they read"
+            f"{folder} was made with its user's packages: add --plugins {' '.join(lacking)}, as a "
+            f"folder alone does not import packages; or --out FILE for a page without their data"
         )
 
 

@@ -44,7 +44,7 @@ def _check(options: Namespace) -> None:
     if (options.answers is None) != (options.results is None):
         raise ValueError("--answers FILE and --results FOLDER need each other")
     if options.out is not None and options.results is not None:
-        raise ValueError("--out writes tasks, and --results reads their answers: give one of them")
+        raise ValueError("--out writes tasks, and --results reads answers: give one of them")
     if options.results is not None and (options.root or options.url):
         raise ValueError("--root and --url belong to --out")
     if options.out is not None and is_taken(Path(options.out)):

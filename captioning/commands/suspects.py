@@ -35,7 +35,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _suspects(options: Namespace) -> None:
     if (options.out is None) == (options.folder is None):
-        raise ValueError("FOLDER: name one new folder for what is written")
+        raise ValueError("FOLDER: name one new folder for the output")
     look_for_suspects(options.source)
     with quick_imports():
         from curation.review.suspects.label_studio import LOCAL_FILES, write_label_studio

@@ -254,7 +254,8 @@ def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
     """A name that is the same whenever the sweep is started again.
 
     Args:
-        task: overrides of the whole sweep; their order, and what changes no result, play no part.
+        task: overrides of the whole sweep; their order and settings that change no result do not
+            count.
         jobs: those of each job.
     """
     from captioning.results.run_folder import FREE_KEYS

@@ -52,7 +52,9 @@ def _check(config: Any) -> None:
 
 
 def _demo_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of captioning train")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="overrides as of captioning train"
+    )
 
 
 def _demo(options: Namespace) -> int:

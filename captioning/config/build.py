@@ -32,11 +32,11 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     Args:
         config: ``_target_`` and its arguments.
         *args: further positional arguments.
-        **kwargs: further arguments; they win over those of the config. ``_convert_``,
-            ``_recursive_`` and ``_partial_`` stand in the place of the config's.
+        **kwargs: further arguments; they override the config's. ``_convert_``, ``_recursive_`` and
+            ``_partial_`` stand in the place of the config's.
 
     Raises:
-        ValueError: ``_target_`` names nothing, or what may not be built (see
+        ValueError: ``_target_`` names nothing, or an object that may not be built (see
             `captioning.config.plugins`), or its arguments do not fit.
         SettingError: of the part; its settings are worded as they are typed, see `typed`.
     """
@@ -115,7 +115,7 @@ def _called(node: DictConfig, convert: Convert, recursive: bool) -> Any:
     """The result of the call that a part asks for, or the call itself with these arguments."""
     target, is_partial = located(node[_TARGET]), node.get(_PARTIAL, False)
     if not callable(target):
-        raise TypeError(f"{node[_TARGET]} is no class or function")
+        raise TypeError(f"{node[_TARGET]} is not a class or function")
     arguments: dict[str, Any] = {}
     for key in node:
         if key in _MARKS or (is_partial and OmegaConf.is_missing(node, key)):

@@ -79,7 +79,7 @@ def call_main(
 ) -> None:
     """``hydra.main`` with a command line; its errors come through.
 
-    Reason: Hydra reads its arguments from ``sys.argv`` alone, and prints errors and exits by itself
+    Reason: Hydra reads its arguments from ``sys.argv`` alone, and itself prints errors and exits
     unless ``HYDRA_FULL_ERROR`` is set. The task finds both as they were, in any process: Lightning
     starts further processes with ``sys.argv``, so the subcommand must be among them.
 

@@ -173,7 +173,7 @@ def check_targets(config: Any) -> None:
         target = part[_TARGET]
         if part.get(_REMOTE):
             raise ValueError(
-                f"{_place(part)}{target}: {_REMOTE} runs code of strangers; leave it out"
+                f"{_place(part)}{target}: {_REMOTE} runs code of unknown origin; leave it out"
             )
         package = str(target).partition(".")[0]
         if _is_foreign(package):

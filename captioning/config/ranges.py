@@ -71,7 +71,7 @@ class AbstractSettings:
     """A group of settings: its fields are the keys of a config group, with types and ranges.
 
     Attributes:
-        further: keys of the group that are no fields; other keys may refer to them.
+        further: keys of the group that are not fields; other keys may refer to them.
         order: all keys of the config, as it orders them; none for a record that Python made.
     """
 
@@ -105,7 +105,7 @@ class AbstractSettings:
             values[name] = read(value, hints[name])
         needed = {f.name for f in fields(cls) if f.default is MISSING is f.default_factory}
         if missing := sorted(needed - values.keys()):
-            raise ValueError(f"{missing[0]}: must be given; {cls.__name__} has no default for it")
+            raise ValueError(f"{missing[0]}: is missing; {cls.__name__} has no default for it")
         further = {str(key): config.get(key) for key in config if key not in known}
         return cls(**values, further=further, order=order)
 

@@ -3,8 +3,8 @@
 Configs say ``${label:}`` to continue the name of a run, and ``${label:curation}`` to continue the
 name of a policy. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
 ``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
-jobs of a sweep have folders of their own, and no value needs a file with a name. ``${of_set:}`` is
-the part before the model's name, see `of_set`.
+jobs of a sweep have separate folders, and no value needs a named file. ``${of_set:}`` is the part
+before the model's name, see `of_set`.
 
 Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
 plain ``hydra.compose``, a label holds no overrides.

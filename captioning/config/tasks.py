@@ -48,7 +48,7 @@ def recorded(arguments: Mapping[str, Any], *, groups: Sequence[str] = ()) -> dic
 
     Args:
         arguments: all of them, in the order of the config: ``locals()`` at the task's begin.
-        groups: arguments that are groups, which are None where nothing is chosen.
+        groups: arguments that are groups, which are None without a choice.
     """
     kept = {k: value for k, value in arguments.items() if value is not None or k not in groups}
     return {key: plain(value) for key, value in kept.items()}

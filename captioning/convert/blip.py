@@ -198,11 +198,11 @@ def _network(config: BlipConfig, weights: Mapping[str, Tensor]) -> Any:
         report = network.load_state_dict(dict(weights), strict=False)
     except RuntimeError as error:
         problem = str(error).splitlines()[-1].strip()
-        raise ValueError(f"weights of other sizes than BLIP's: {problem}") from error
+        raise ValueError(f"weights whose sizes differ from BLIP's: {problem}") from error
     missing = [key for key in report.missing_keys if key not in TIED.values()]
     if missing or report.unexpected_keys:
         raise ValueError(
-            f"no checkpoint of a BLIP captioner: missing {missing[:3]}, too many "
+            f"not a checkpoint of a BLIP captioner: missing {missing[:3]}, too many "
             f"{report.unexpected_keys[:3]}"
         )
     network.tie_weights()

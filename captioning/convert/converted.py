@@ -63,7 +63,8 @@ class Converted:
     """A model of this project.
 
     Attributes:
-        overrides: overrides of ``captioning train`` that build it; those of `Options` come after.
+        overrides: overrides of ``captioning train`` that build it; the overrides of `Options` come
+            after.
         tokenizer: tokenizer of the checkpoint's words.
         weights: all of the model's ``state_dict``, by our names.
         feature_size: D of the features that it reads.
@@ -143,8 +144,8 @@ def _check_keys(state: Mapping[str, Any], keys: tuple[KeyUse, ...], path: Path) 
     silent = sorted(set(state) - {key.key for key in keys})
     if silent:
         raise ValueError(
-            f"{path}: what becomes of {silent[0]!r} (and {len(silent) - 1} more) is not known: is "
-            "it a checkpoint of another model?"
+            f"{path}: what becomes of {silent[0]!r} (and {len(silent) - 1} more) is unknown: is it "
+            f"a checkpoint of another model?"
         )
 
 

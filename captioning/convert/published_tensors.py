@@ -16,7 +16,7 @@ WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which authors pu
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """Tensors by name, on the processor.
+    """Tensors by name, on the CPU.
 
     Args:
         path: a file of `torch.save` (tensors, plain values) or of safetensors.
@@ -32,7 +32,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         try:
             return load_file(path)
         except (SafetensorError, ValueError) as error:
-            raise ValueError(f"{path}: no file of safetensors ({error})") from error
+            raise ValueError(f"{path}: not a safetensors file ({error})") from error
     return _tensors(load_plain(path), path)
 
 
@@ -77,6 +77,6 @@ def require(state: Mapping[str, Tensor], names: Iterable[str], kind: str) -> Non
     if missing:
         there = ", ".join(list(state)[:5])
         raise ValueError(
-            f"no checkpoint of {kind}: {missing[0]!r} is missing (of {len(missing)}); it begins "
+            f"not a checkpoint of {kind}: {missing[0]!r} is missing (of {len(missing)}); it begins "
             f"with {there}"
         )

@@ -43,7 +43,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
 
     Raises:
         FileNotFoundError, ConnectionError: no such language model.
-        ValueError: keys are missing, as those of a model with OPT.
+        ValueError: keys are missing, as in a model with OPT.
     """
     words = f"{LANGUAGE_MODEL}transformer.wte.weight"
     require(state, (PROJECT, LEARNED, INNER, words), "ViECap with GPT-2")

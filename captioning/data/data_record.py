@@ -2,7 +2,7 @@
 
 A run folder keeps ``data.json``, with the number of captions and photos and a fingerprint of each
 split, and ``data_rows.jsonl.gz``, a line a caption: split, id, image, content of the photo, and a
-hash of the caption. The second is read where a fingerprint differs, to say what has changed.
+hash of the caption. The second is read if a fingerprint differs, to list the changes.
 """
 
 from __future__ import annotations

@@ -152,7 +152,9 @@ def checked_text(value: str, where: str) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise SettingError(
-            where, f"half a surrogate pair at character {error.start}", "write the character whole"
+            where,
+            f"incomplete surrogate pair at character {error.start}",
+            "write the character whole",
         ) from error
     if "\0" in value:
         raise SettingError(where, "holds a NUL character", "remove it")

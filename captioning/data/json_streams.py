@@ -15,7 +15,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def stream_records(path: str | Path, key: str) -> Iterator[Record]:
-    """The objects of the list ``key`` of a JSON file's object, each made when it is asked for.
+    """The objects of the list ``key`` of a JSON file's object, each made on request.
 
     Raises:
         FileNotFoundError: the file does not exist.

@@ -62,7 +62,7 @@ def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "
     Args:
         path: the file.
         size: size in bytes.
-        errors: ``"strict"``: bytes that are no text are an error, see `decode`.
+        errors: ``"strict"``: bytes that are not text raise, see `decode`.
     """
     data = _read(path, size)
     decoder = codecs.getincrementaldecoder(_wide(data) or "utf-8-sig")(errors)
@@ -87,7 +87,7 @@ def _read(path: Path, size: int = -1) -> bytes:
         with gzip.open(path) as packed:
             return packed.read(size)
     except (OSError, EOFError, zlib.error) as error:
-        raise SettingError(path, f"not whole as gzip packs it ({error})", "get it again") from error
+        raise SettingError(path, f"not a complete gzip file ({error})", "get it again") from error
 
 
 def _wide(data: bytes) -> str:
@@ -120,7 +120,7 @@ def check_file(path: str | Path) -> None:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Text of UTF-8 bytes, ``where`` naming them in the error; of UTF-16 and UTF-32, which is said.
+    """Text of UTF-8 bytes, ``where`` naming them in the error; logs UTF-16 and UTF-32.
 
     Raises:
         ValueError: bytes that are neither.

@@ -30,7 +30,7 @@ _ROW, _ID, _IMAGE, _CAPTION = map(attrgetter, ("row", "sample_id", "image_id", "
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """An item of an annotation file that the roster leaves out, and by which rule."""
+    """An item of an annotation file that the roster leaves out, with the rule."""
 
     item: str
     rule: str

@@ -67,7 +67,7 @@ class TokenTable:
         ends = np.asarray(np.memmap(path, "<i8", "r", HEADER_BYTES, (number,)))
         ids = np.asarray(np.memmap(path, dtype, "r", HEADER_BYTES + 8 * number, (num_ids,)))
         if _check(ids, ends) != check:
-            raise ValueError(f"{path}: damaged (its checksum is another)")
+            raise ValueError(f"{path}: damaged (its checksum differs)")
         return cls(ids=ids, ends=ends, path=path)
 
     def save(self, path: Path) -> None:

@@ -83,7 +83,7 @@ class BeamRules:
         return self.normalised(scores, self.rules.max_length if self.exact else length)
 
     def normalised(self, scores: Tensor, length: int) -> Tensor:
-        """Scores by which hypotheses that end with ``length`` tokens are compared."""
+        """Scores for comparing hypotheses that end with ``length`` tokens."""
         return self.normalisation.scores(scores, length)
 
 

@@ -76,9 +76,9 @@ class ConstrainedBeamSearch(AbstractSearch):
     Every state of an image's machine has a beam of K hypotheses. Each step ranks all continuations
     that lead into a state by summed log-probability; equal ones by the place of their parent (lower
     states first), then by their own log-probability, then by token id. The end token leads to the
-    default state, like other tokens of no phrase: the same constraints are met and no phrase is
-    begun. Those among a state's best K that end go to the image's pool, the best K that do not end
-    continue; in the pool equal ones are ranked by step, then by the place of their parent. With
+    default state, like other tokens of no phrase: the same constraints are met and no phrase has
+    started. Those among a state's best K that end go to the image's pool, the best K that do not
+    end continue; in the pool equal ones are ranked by step, then by the place of their parent. With
     machines without constraints this is `captioning.decoding.beam.BeamSearch`.
 
     Only existing hypotheses are extended: a state costs nothing until it is reached. Once the pool
@@ -92,7 +92,7 @@ class ConstrainedBeamSearch(AbstractSearch):
     ``no_repeat_ngram_size``.
 
     Attributes:
-        forced_ids: forbidden ids that are produced all the same where a phrase needs them.
+        forced_ids: forbidden ids that are still produced if a phrase needs them.
         by_size: search images in groups of machines of similar size, one group after the other:
             fewer rows, more steps. False for one group. None: groups on a processor, and on a GPU,
             whose steps take as long with few rows, groups of `ROWS_AT_ONCE`.

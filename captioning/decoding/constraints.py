@@ -22,7 +22,7 @@ class TokenConstraints:
     Attributes:
         machine: machine of the accepted constraints.
         accepted: alternatives in words of each constraint, without those that the vocabulary lacks.
-        dropped: constraints of which the vocabulary has no alternative.
+        dropped: constraints without an alternative in the vocabulary.
     """
 
     machine: Machine

@@ -21,7 +21,7 @@ _DRAWS = (Setting("sample", "true"), " ", Setting("beam_size", "1"))  # of words
 
 @runtime_checkable
 class Generates(Protocol):
-    """A model that can search by itself."""
+    """A model with its own search."""
 
     def generate_tokens(
         self, state: Any, *, end_ids: Sequence[int], **settings: Any
@@ -85,7 +85,7 @@ class GenerateSearch(AbstractSearch):
             )
 
     def check_model(self, model: type[AbstractStepper]) -> None:
-        """Refuse a model without a search of its own; see `AbstractSearch`."""
+        """Refuse a model without its own search; see `AbstractSearch`."""
         if not issubclass(model, Generates):
             raise ValueError(
                 f"search=generate is for models with a search of their own (model=vlm): got "

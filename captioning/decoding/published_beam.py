@@ -123,8 +123,8 @@ _OTHER = -1
 def restarting(machine: Machine) -> Machine:
     """The same constraints as updown-baseline reads them.
 
-    Alternatives of the same length are taken as words that may change places: ``red bus`` and
-    ``big car`` also allow ``red car``, as there each word of a phrase has forms of its own.
+    Alternatives of the same length are taken as words that may change places: ``red bus`` and ``big
+    car`` also allow ``red car``, as there each word of a phrase has its own forms.
 
     Raises:
         ValueError: the tokenizer has tokens that continue words, which the published code does not

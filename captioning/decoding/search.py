@@ -15,7 +15,7 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSearch(ABC):
-    """A search with its settings; it may add a few fields of its own.
+    """A search with its settings; it may add a few fields.
 
     Attributes:
         settings: those that all searches share.
@@ -103,7 +103,7 @@ class AbstractSearch(ABC):
         if settings.max_length <= num_read:
             raise ValueError(
                 f"search.max_length={settings.max_length} counts the {num_read} tokens of begin "
-                "and prompt, so that nothing is left for a caption; raise it"
+                "and prompt, so that no token is left for a caption; raise it"
             )
         if settings.min_length >= settings.max_length:
             raise ValueError(

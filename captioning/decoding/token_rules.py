@@ -26,7 +26,7 @@ class Rules:
         repetition_penalty: see `SearchSettings`.
         read: ``(P,) int64`` begin token and prompt, which are read before every hypothesis.
         ends: ``(E,) int64`` ids that end a hypothesis and stay in its tokens, ``eos_id`` first.
-        closing: ``(E',) int64``, those of them that are no words.
+        closing: ``(E',) int64``, those of them that are not words.
         banned: ``(F,) int64`` distinct ids never produced.
         banned_early: ``(F + E,) int64``, the same and the ends.
     """

@@ -130,8 +130,8 @@ def read_flickr8k_cf(
 
     Raises:
         FileNotFoundError: a file is not there.
-        ValueError: a line in another form, of an unknown photo or caption, or with a share that is
-            not that of its numbers.
+        ValueError: a line in another form, of an unknown photo or caption, or with a share that
+            contradicts its numbers.
     """
     _check_there(annotations, "annotations", FLICKR8K)
     rows, texts = [], _Flickr8k(captions)
@@ -446,8 +446,8 @@ def _scored(
     several = [name for name, metric in further.items() if metric.min_captions > 1]
     if several:
         raise ValueError(
-            f"extra_metrics.{several[0]} compares several captions of a photo, and people rated "
-            "single ones; leave it out"
+            f"extra_metrics.{several[0]} compares several captions of a photo, but people rated "
+            f"single ones; leave it out"
         )
     for metric in further.values():
         metric.check_ready()

@@ -67,11 +67,11 @@ class Side:
             if changed := changed_settings(plain[0], config):
                 key, (before, now) = next(iter(changed.items()))
                 raise ValueError(
-                    f"{self.folders[0]} and {folder} are no seeds of one run ({key}: {before}, "
-                    f"{now}): give the folders of one alone"
+                    f"{self.folders[0]} and {folder} are not seeds of one run ({key}: {before}, "
+                    f"{now}): give the folders of one run alone"
                 )
         if len({config.seed for config in configs}) < len(configs):
-            raise ValueError(f"{self.name} has a seed twice: give each once")
+            raise ValueError(f"{self.name} has a seed twice: name each once")
         return configs
 
     @cached_property
@@ -133,8 +133,7 @@ def compare_runs(
         device: device for captions that no test has left; ``"auto"`` takes a GPU.
 
     Raises:
-        ValueError: no photos that both can be tested on, runs that are no seeds of one, data that
-            have changed.
+        ValueError: no common test photos, runs that are not seeds of one config, or changed data.
         FileNotFoundError: data, photos or checkpoints that are not there.
     """
     common = _common(first, second)
@@ -177,7 +176,7 @@ def _common(first: Side, second: Side) -> _Common:
     test = first.test
     if test is None:
         raise ValueError(
-            f"{first.name} has no test photos: give the run first that has, or train with data "
+            f"{first.name} has no test photos: put the run that has some first, or train with data "
             "that have a test split"
         )
     keys = _keys(test, first.configs[0].paths.cache)

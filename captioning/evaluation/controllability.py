@@ -108,7 +108,7 @@ class RandomControls(AbstractSettings):
     def draw(
         self, samples: Sequence[Sample], controls: Sequence[Control]
     ) -> list[tuple[Sample, Control]]:
-        """Controls of each image, with a sample that has an id of its own.
+        """Controls of each image, with a sample that has its own id.
 
         Args:
             samples: captions, several an image.
@@ -318,7 +318,7 @@ def control_targets(
         parser: finds the nouns.
         max_images: number of images, from the first, whose captions are used; None: all.
         generated: folder of captions generated for the split's photos, whose controls are requested
-            in place of those of people's captions (CIC-BART-SSA, Tables 5 and 7).
+            in place of human captions' controls (CIC-BART-SSA, Tables 5 and 7).
         nouns: ``"phrases"``: the last ones of the phrases whose regions are requested;
             ``"labels"``: the labels of these regions, in COCO Entities the head nouns of the
             annotated chunks (CIC-BART-SSA, C.1).

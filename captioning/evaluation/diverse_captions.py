@@ -71,7 +71,7 @@ def evaluate_draws(
         device: the captioner's device.
         precision: the captioner's precision.
         split: split of the data set.
-        numbers: numbers of captions of each image, each made and scored by itself.
+        numbers: numbers of captions of each image, each generated and scored separately.
         first_images: number of images from the start of the split; None: all.
         oracle: metrics of the best captions by each metric.
         num_best: captions whose diversity is measured.
@@ -84,7 +84,7 @@ def evaluate_draws(
         and of diversity.
 
     Raises:
-        ValueError: a search of one caption, or fewer captions than diversity looks at.
+        ValueError: a search that returns one caption, or fewer captions than diversity compares.
     """
     evaluated, folder = recorded(locals(), groups=("data", "rerank")), Path(run)
     searches = {str(n): with_number(search, n, min_captions=num_best) for n in numbers}

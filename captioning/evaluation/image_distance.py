@@ -115,7 +115,7 @@ def check_pairs(
             f"{unpaired[0]}; paired=false compares sets that do not correspond"
         )
     if len(names) != len(files) or len(other_names) != len(other_files):
-        raise ValueError(f"images of {first} or {second} differ by their endings alone")
+        raise ValueError(f"images of {first} or {second} differ in their suffixes only")
 
 
 def read_images(files: Sequence[Path], *, size: int, batch_size: int) -> Iterator[Tensor]:

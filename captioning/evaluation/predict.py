@@ -316,7 +316,7 @@ def predict_photos(
 
     Raises:
         FileNotFoundError, ValueError, ConnectionError: see `Captioner.load`.
-        ValueError: it looks at boxes, and the photos have none.
+        ValueError: it reads boxes, but the photos have none.
     """
     from captioning.inference.captioner import Captioner  # imports all models
 
@@ -334,7 +334,7 @@ def predict_photos(
     boxes = [[region.box for region in sample.regions] for sample in firsts.values()]
     if captioner.takes_boxes and not any(boxes):
         raise ValueError(
-            f"model={place} looks at boxes, and {roster.name} has none: give run=FOLDER with "
+            f"model={place} reads boxes, but {roster.name} has none: give run=FOLDER with "
             "detections=[FILE] of captioning find-objects"
         )
     if search is not None:

@@ -241,7 +241,7 @@ def consensus_scores(
         ``{image_id: scores}`` in [0, 10], in the order of the samples.
 
     Raises:
-        TypeError: samples of an image that are no list of texts.
+        TypeError: samples of an image that are not a list of texts.
         ValueError: other numbers of images, an image without samples, a number out of range.
     """
     check_texts(candidates, "candidates")

@@ -208,7 +208,7 @@ class _NamedImages:
             if len(found) > 1:
                 shown = " and ".join(map(repr, sorted(found)[:2]))
                 raise ValueError(
-                    f"{place}: {name!r} could be {shown}: give it with its folder, or image_id"
+                    f"{place}: {name!r} matches {shown}: write it with its folder, or give image_id"
                 )
             if found:
                 return found[0]
@@ -342,7 +342,7 @@ def _check_free(out: Path, place: str, data: Data) -> None:
     other = before.get("captioner") != place
     other |= (before.get("data") or {}).get("root") != data.root
     if other:
-        raise ValueError(f"{path} has the scores of another captioner or set: give out=FOLDER")
+        raise ValueError(f"{path} holds the scores of another captioner or set: give out=FOLDER")
 
 
 def settings_of(config: DictConfig) -> EvaluateSettings:
@@ -383,7 +383,7 @@ def _data_of(settings: EvaluateSettings) -> Data:
     """The data set, which has the split."""
     data = settings.data
     if data is None:
-        raise ValueError("data=NAME is missing: which data set has the references?")
+        raise ValueError("data=NAME is missing: name the data set with the references")
     if settings.split not in data.splits:
         splits = ", ".join(key for key in ("train", "val", "test") if key in data.splits)
         raise ValueError(f"data={data.name} has no split {settings.split!r}; it has {splits}")

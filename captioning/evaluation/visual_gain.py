@@ -49,8 +49,8 @@ class VisualGainScorer:
     def __init__(self, *, captioner: Captioner, identity: str, batch_size: int = 64) -> None:
         if captioner.takes_boxes:
             raise ValueError(
-                "this captioner reads boxes, which pairs of photo and caption lack: take one on "
-                "whole photos"
+                "this captioner reads boxes, which pairs of photo and caption lack: choose one "
+                "that reads whole photos"
             )
         self._captioner, self._weights, self._batch_size = captioner, identity, batch_size
 
@@ -103,7 +103,8 @@ class VisualGainScorer:
                 nll = model.losses(batch.to(self._captioner.device)).nll
             if nll is None:
                 raise ValueError(
-                    f"{type(model).__name__} gives no log-probability of a caption: name another "
+                    f"{type(model).__name__} does not compute log-probabilities of captions: name "
+                    f"another "
                     "captioner by scorer.model"
                 )
             losses[batch.rows] = nll.float().cpu()

@@ -44,7 +44,7 @@ class Networks:
     """The two halves of a captioner.
 
     Attributes:
-        image: pixels ``(N, 3, H, W) uint8`` to what the decoder reads of each photo.
+        image: pixels ``(N, 3, H, W) uint8`` to the decoder's input for each photo.
         form: the decoder.
     """
 
@@ -135,7 +135,7 @@ def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
     form = model.onnx_form()
     if form is None:
         raise ValueError(
-            f"onnx=true: {type(model).__name__} has no form for ONNX; there are UpDown and Blip: "
+            f"onnx=true: {type(model).__name__} cannot be exported to ONNX; UpDown and Blip can: "
             "leave it out, the other files are complete without it"
         )
     image = ImageNetwork(backbone, form.memory, rounded=features is not None)
@@ -217,7 +217,8 @@ def _served_search(model: AbstractCaptioner[Any]) -> SearchSettings:
     }
     if lacking := [f"search.{name}" for name, known in has_form.items() if not known]:
         raise ValueError(
-            f"onnx=true: {', '.join(lacking)} of this run's search has no form for ONNX: leave it "
+            f"onnx=true: {', '.join(lacking)} of this run's search cannot be exported to ONNX: "
+            f"leave it "
             "out, the other files are complete without it"
         )
     return settings

@@ -43,7 +43,7 @@ def prepared(source: str | Path, repository: str) -> Iterator[Upload]:
 
     Args:
         source: a run, an exported captioner, or an exported set.
-        repository: ``OWNER/NAME``; its name is that of the exported run.
+        repository: ``OWNER/NAME``; its name is the exported run's.
 
     Raises:
         FileNotFoundError: no such folder, or no export.
@@ -92,7 +92,7 @@ def send(upload: Upload, repository: str, *, public: bool = False, replace: bool
         ``OWNER/NAME@COMMIT``, which `Captioner.load` and ``data.root=`` take.
 
     Raises:
-        PermissionError: nobody is logged in.
+        PermissionError: the user is not logged in.
         ValueError: the repository has other files.
         ConnectionError: the hub cannot be reached, or refuses.
     """
@@ -107,7 +107,7 @@ def send(upload: Upload, repository: str, *, public: bool = False, replace: bool
         if others and not replace:
             raise ValueError(
                 f"{repository} has other files, such as {min(others)}: take another name, or "
-                "--replace, which leaves them in its history alone"
+                "--replace, which keeps them in its history only"
             )
         commit = api.upload_folder(
             **where,
@@ -119,5 +119,5 @@ def send(upload: Upload, repository: str, *, public: bool = False, replace: bool
     except (*request_errors(hub), ConnectionError, TimeoutError, RuntimeError) as error:
         causes = [str(e) for e in (error, error.__cause__) if e is not None]
         reason = " ".join(" ".join(causes).split())[:300]
-        raise ConnectionError(f"{repository}: the hub did not take it: {reason}") from error
+        raise ConnectionError(f"{repository}: the hub refused the upload: {reason}") from error
     return f"{repository}@{commit.oid}"

@@ -43,7 +43,7 @@ class Features(AbstractSettings):
             ValueError: the group has none.
         """
         if self.backbone is None:
-            raise ValueError(f"features={self.name} has no backbone: choose others")
+            raise ValueError(f"features={self.name} has no backbone: choose other features")
         return self.backbone
 
 
@@ -150,8 +150,9 @@ def build_model(
     kind = getattr(model, "quantize", None)
     if kind and not chosen.lora and training is not None:
         raise ValueError(
-            f"model.quantize={kind}: quantized weights do not train, and this run has no low-rank "
-            "additions; choose experiment=vlm/low_rank (model.lora), or set model.quantize=null"
+            f"model.quantize={kind}: quantized weights cannot be trained, and this run has no "
+            f"low-rank additions; choose experiment=vlm/low_rank (model.lora), or set "
+            f"model.quantize=null"
         )
     if chosen.lora or chosen.frozen:
         from captioning.models.adapt import add_low_rank, freeze

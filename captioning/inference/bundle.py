@@ -150,7 +150,7 @@ def check_shapes(
         sizes = [tuple(t[name].shape) if name in t else None for t in (wanted, weights)]
         if sizes[0] != sizes[1]:
             raise ValueError(
-                f"{where}: {name} is {sizes[1] or 'missing'}, the settings want "
+                f"{where}: {name} is {sizes[1] or 'missing'}, the settings expect "
                 f"{sizes[0] or 'none'}: weights and config.yaml do not belong together"
             )
 

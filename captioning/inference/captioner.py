@@ -71,7 +71,10 @@ def chosen_search(
     if unknown := sorted(settings.keys() - {*known}):
         raise TypeError(f"search has no setting {unknown[0]}; there are {', '.join(known)}")
     if diverse and constrained:
-        raise ValueError("captions with given words are searched, not drawn: leave out one of both")
+        raise ValueError(
+            "captions with required words come from search, not from draws: leave out "
+            "one of the two"
+        )
     settings |= _lengths(own.settings, min_words, max_words)
     if diverse:
         from captioning.decoding.sampling import Sampling
@@ -133,7 +136,7 @@ def words_machine(
     """The machine of words that a caption must hold; None for none.
 
     Args:
-        wanted: each a word or phrase, or several of which one is enough.
+        wanted: each a word or phrase, or a list of alternatives, one of which suffices.
         tokenizer: the captioner's tokenizer.
 
     Raises:
@@ -177,7 +180,7 @@ class CaptionedPhoto:
 
     @property
     def caption(self) -> str:
-        """The best caption; empty of a broken photo."""
+        """The best caption; empty for a broken photo."""
         return self.captions[0].caption if self.captions else ""
 
     @property
@@ -191,7 +194,7 @@ class Captioner:
 
     Attributes:
         model, config, readers, device, backbone, dtype: see `LoadedCaptioner`.
-        takes_boxes: whether it looks at boxes, which `caption` must be given.
+        takes_boxes: whether it reads boxes, which `caption` then needs.
     """
 
     def __init__(self, loaded: LoadedCaptioner) -> None:
@@ -343,7 +346,7 @@ class Captioner:
 
     @property
     def grid_size(self) -> tuple[int, int] | None:
-        """Rows and columns of the grid that it looks at; None for regions, or where unknown."""
+        """Rows and columns of the grid that it reads; None for regions, or where unknown."""
         backbone = self.backbone or self.model.backbone
         return None if self.takes_boxes else getattr(backbone, "grid_size", None)
 

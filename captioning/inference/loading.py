@@ -335,7 +335,7 @@ def brought_to(
 ) -> torch.dtype:
     """The data type in which a captioner computes for a wanted precision; None: as it is.
 
-    Weights that have a type of their own are converted, as autocast would mix it with others.
+    Weights of another type are converted, as autocast would mix types.
     """
     if wanted is None or not has_own_type(chosen):
         return wanted or torch.float32

@@ -39,8 +39,8 @@ def photo_samples(
 ) -> tuple[list[Sample], list[str]]:
     """A sample of each different photo, and the image id of each photo in order.
 
-    A photo that comes again with other boxes is another sample, with an image id of its own. The
-    samples' captions are not looked at.
+    A photo repeated with other boxes is another sample, with its own image id. The samples'
+    captions are ignored.
 
     Args:
         photos: files, or pictures in memory; repeats are allowed.

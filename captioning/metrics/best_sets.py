@@ -38,7 +38,7 @@ def best_diversity(
         tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
 
     Raises:
-        TypeError: captions of an image that are no list of texts.
+        TypeError: captions of an image that are not a list of texts.
         ValueError: no images, one with fewer than ``k`` captions, or too many sets to try.
     """
     check_texts(captions, "captions")

@@ -224,7 +224,7 @@ class CiderStatistics:
             frequency = arrays["frequency"]
             saved = cls(table=table, frequency=frequency, num_images=int(num_images), source=source)
             if name != _FORMAT or saved.digest() != digest:
-                raise ValueError("its contents do not fit its digest")
+                raise ValueError("its content does not match its digest")
         except (*_DAMAGE, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{path} holds no CIDEr statistics ({error}); count again") from error
         return saved
@@ -381,7 +381,7 @@ class CiderReferences:
         numbers = np.arange(num_images) if images is None else np.asarray(images, dtype=np.int64)
         if numbers.shape != (len(captions),) or not np.all((numbers >= 0) & (numbers < num_images)):
             raise ValueError(
-                f"images must number each of {len(captions)} captions' image from 0 to "
+                f"images must give each of {len(captions)} captions an image number from 0 to "
                 f"{num_images - 1}: got shape {numbers.shape}"
             )
         scores = np.zeros(len(captions))

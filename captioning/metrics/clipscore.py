@@ -130,8 +130,9 @@ def evaluate_similarity(
     unknown = [image_id for image_id in candidates if image_id not in images]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} candidates are of images without embedding, such as {unknown[0]!r}; "
-            "are they of another data set or split?"
+            f"{len(unknown)} candidates belong to images without an embedding, such as "
+            f"{unknown[0]!r}; "
+            "do they belong to another data set or split?"
         )
     if prompt is None:
         prompt = "" if space == JOINT_SPACE else PROMPT
@@ -243,7 +244,8 @@ def _non_empty_references(
     without = [image_id for image_id, texts in zip(image_ids, non_empty, strict=True) if not texts]
     if without:
         raise ValueError(
-            f"{len(without)} candidates are of images without references, such as {without[0]!r}; "
+            f"{len(without)} candidates belong to images without references, such as "
+            f"{without[0]!r}; "
             "leave references out to score without them"
         )
     return non_empty

@@ -10,7 +10,7 @@ that are passed, unless ``cider_statistics`` is: so CIDEr-D of one image alone i
 different image sets are not comparable, but with statistics of a corpus they are.
 
 References are tokenized and counted once for all evaluations against them, and METEOR and SPICE run
-in processes of their own while the other scores are made.
+in separate processes in the meantime.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def prepare(
 
     Returns:
         Tokenized candidates, prepared references, and ``tokenizer`` as it was used (with
-        ``tokenizer_reason`` if it is not the one asked for).
+        ``tokenizer_reason`` if it differs from the requested one).
     """
     used = {"tokenizer": tokenizer}
     try:
@@ -181,13 +181,13 @@ class MetricResult:
     """Scores of one set of captions.
 
     Attributes:
-        corpus: score of the whole set by metric name; what could not be computed is absent.
+        corpus: score of the whole set by metric name; scores that could not be computed are absent.
         per_image: ``{image_id: {name: score}}``, images in the order of the candidates.
         settings: how they were computed: ``tokenizer``, ``versions``, ``references_hash``,
             ``num_images``, ``num_empty_candidates``, ``num_without_candidate`` (images with
             references alone), ``cider_statistics`` if they were given, ``bootstrap`` if intervals
-            were asked for, and ``missing`` as ``{metric: reason}``.
-        intervals: lower and upper end of corpus scores by name, if they were asked for.
+            were requested, and ``missing`` as ``{metric: reason}``.
+        intervals: lower and upper end of corpus scores by name, if requested.
     """
 
     corpus: dict[str, float]
@@ -197,7 +197,7 @@ class MetricResult:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reasons of the metrics that were asked for and could not be computed."""
+        """Reasons why requested metrics could not be computed."""
         return self.settings["missing"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -398,8 +398,9 @@ def _check_captions(candidates: Mapping[str, str], references: Mapping[str, Sequ
     unknown = [image_id for image_id in candidates if image_id not in references]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} candidates are of images without references, such as {unknown[0]!r}; "
-            "are they of another data set or split?"
+            f"{len(unknown)} candidates belong to images without references, such as "
+            f"{unknown[0]!r}; "
+            "do they belong to another data set or split?"
         )
     for image_id in candidates:
         captions = references[image_id]

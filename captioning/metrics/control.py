@@ -90,7 +90,7 @@ class ControlScores:
     """Scores of a set of controlled captions.
 
     Attributes:
-        corpus: scores of the set by name; what could not be computed is absent.
+        corpus: scores of the set by name; scores that could not be computed are absent.
         per_caption: scores by sample id, in the order given.
         per_image: ``sC``, ``D-1`` and ``D-2`` of the images that were measured.
         bands: see `coverage_bands`; empty if no caption has a coverage.
@@ -137,8 +137,8 @@ def box_coverage(
     Leave out the box of the whole image, which a model may get beside the boxes of interest.
 
     Args:
-        boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; what lies outside the
-            image does not count.
+        boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; parts outside the image
+            do not count.
         width, height: size of the image.
 
     Raises:
@@ -220,7 +220,7 @@ def score_control(
         lemmas, num_bands: see `find_nouns` and `coverage_bands`.
 
     Raises:
-        TypeError: a caption that is no text.
+        TypeError: a caption that is not text.
         ValueError: no captions, a sample id twice, or an impossible request.
     """
     _check(samples)

@@ -182,9 +182,9 @@ def _labels(kinds: Mapping[int, str], num_rows: int) -> NDArray[np.object_]:
     labels = np.full(num_rows, "", dtype=object)
     for row, kind in kinds.items():
         if isinstance(row, bool) or not isinstance(row, int | np.integer):
-            raise ValueError(f"kinds must be by row number: got {row!r}")
+            raise ValueError(f"kinds must have row numbers as keys: got {row!r}")
         if not 0 <= row < num_rows:
-            raise ValueError(f"kinds must be of rows in [0, {num_rows}): got row {row}")
+            raise ValueError(f"kinds must belong to rows in [0, {num_rows}): got row {row}")
         if not isinstance(kind, str) or not kind:
             raise ValueError(f"kind of row {row} must be a name: got {kind!r}")
         labels[row] = kind

@@ -81,14 +81,14 @@ def evaluate_diversity(
         training_captions: raw text, for the novelty, which is left out without them.
         tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
         variant: kernel of self-CIDEr: ``"CIDEr-D"`` as in the authors' code, ``"CIDEr"`` as in
-            their paper. CIDEr-D of one caption against another is not quite that of the other
-            against it if one repeats an n-gram; as in their code the earlier one is the candidate.
+            their paper. CIDEr-D is not quite symmetric between two captions if one repeats an
+            n-gram; as in their code the earlier one is the candidate.
 
     Returns:
         Scores by measure; of single images too, but for ``mBLEU-4``.
 
     Raises:
-        TypeError: captions of an image that are no list of texts.
+        TypeError: captions of an image that are not a list of texts.
         ValueError: no images, one with fewer than two captions, or statistics of one image, by
             which every n-gram weighs nothing and every self-CIDEr would be 0.
     """
@@ -97,9 +97,7 @@ def evaluate_diversity(
         too_few = [image_id for image_id, group in captions.items() if len(group) < 2]
         raise ValueError(f"diversity needs two captions or more of each image: got {too_few[:3]}")
     if statistics.num_images < 2:
-        raise ValueError(
-            "self-CIDEr needs document frequencies of 2 images or more: got those of 1"
-        )
+        raise ValueError("self-CIDEr needs document frequencies of at least 2 images: got 1")
     flat = tokenized(list(chain.from_iterable(captions.values())), tokenize)
     rest = iter(flat)
     groups = [[next(rest) for _ in group] for group in captions.values()]
@@ -147,7 +145,9 @@ def select_best(
     best = {}
     for image_id, group in captions.items():
         if len(scores[image_id]) != len(group):
-            raise ValueError(f"image {image_id!r} must have a score for each of {len(group)}")
+            raise ValueError(
+                f"image {image_id!r} must have a score for each of its {len(group)} captions"
+            )
         order = np.argsort(-np.asarray(scores[image_id], dtype=np.float64), kind="stable")
         best[image_id] = [group[number] for number in order[:k]]
     return best
@@ -301,7 +301,7 @@ class OracleResult:
         corpus_bleu: BLEU-1 to BLEU-4 of the whole set of captions chosen.
         per_image: ``{image_id: {name: highest score}}``.
         best: ``{image_id: {name: number of the sample}}``, the first of equal ones.
-        settings: tokenizer, ``references_hash``, ``cider_statistics`` where CIDEr was asked for,
+        settings: tokenizer, ``references_hash``, ``cider_statistics`` if CIDEr was requested,
             ``num_images``, ``num_samples`` (the most of an image) and ``missing``, as in
             `captioning.metrics.coco.MetricResult`.
     """
@@ -358,9 +358,9 @@ def evaluate_oracle(
         The scores; a metric that Java or its jars kept from being computed is in ``missing``.
 
     Raises:
-        TypeError: candidates or references of an image that are no list of texts.
+        TypeError: candidates or references of an image that are not a list of texts.
         ValueError: no images, an image without candidates or references, or an unknown metric.
-        JavaError: the tokenizer needs Java and there is none.
+        JavaError: the tokenizer needs Java, which is missing.
     """
     _check(candidates, references, metrics)
     samples = _tokenize(candidates, references, tokenize)

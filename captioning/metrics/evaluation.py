@@ -64,7 +64,7 @@ class AbstractMetric(ABC):
             Scores by names that no other metric uses; ``per_image`` may be empty.
 
         Raises:
-            ValueError: the captions or the data set lack what the metric needs.
+            ValueError: the captions or the data set lack inputs of the metric.
         """
 
 
@@ -93,8 +93,8 @@ def evaluate_all(
         All scores in one; ``settings`` has ``decoding`` and an entry for each further metric.
 
     Raises:
-        ValueError: an image without captions, two metrics with a score of the same name, or what
-            the metrics refuse.
+        ValueError: an image without captions, two metrics with a score of the same name, or an
+            error of a metric.
     """
     empty = [image_id for image_id, group in captions.items() if not group]
     if empty:
@@ -177,7 +177,7 @@ def mean_intervals(
 def _joined(result: MetricResult, extra: MetricResult, name: str) -> MetricResult:
     duplicates = sorted(result.corpus.keys() & extra.corpus.keys())
     if duplicates or name in result.settings:
-        raise ValueError(f"extra metric {name!r} gives a score that is there already: {duplicates}")
+        raise ValueError(f"extra metric {name!r} gives a score whose name is taken: {duplicates}")
     per_image = {
         image_id: scores | extra.per_image.get(image_id, {})
         for image_id, scores in result.per_image.items()

@@ -246,14 +246,17 @@ def _fetched(url: str) -> Path:
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
     digest = re.search(r"-([0-9a-f]{8,64})\.", path.name)
     if digest is None:
-        raise ValueError(f"{url}: no digest in its name, so it is not fetched; pass weights=FILE")
+        raise ValueError(
+            f"{url}: its name has no digest, so it is not downloaded; pass weights=FILE"
+        )
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             torch.hub.download_url_to_file(url, str(path), hash_prefix=digest[1], progress=False)
         except (OSError, RuntimeError) as error:  # the second: another digest
             raise ConnectionError(
-                f"torch-fidelity's weights could not be had ({error}); fetch them on a machine "
+                f"torch-fidelity's weights could not be downloaded ({error}); fetch them on a "
+                f"machine "
                 "with network and pass weights=FILE"
             ) from error
     with path.open("rb") as file:
@@ -299,6 +302,6 @@ def _root(covariance: Tensor) -> Tensor:
 def _check_alike(first: FeatureStatistics, second: FeatureStatistics) -> None:
     if first.network != second.network or first.mean.shape != second.mean.shape:
         raise ValueError(
-            "statistics must be of features of one network: got "
+            "statistics must come from one network's features: got "
             f"{first.network} with {len(first.mean)} and {second.network} with {len(second.mean)}"
         )

@@ -164,7 +164,7 @@ def sentences_of(caption: str) -> list[str]:
 def count_signs(first: str, second: str) -> int:
     """How many of four signs there are that two sentences say the same; 4 if one holds the other.
 
-    Both are of one text; only pairs with five words or more on a side are looked at further: a
+    Both are of one text; only pairs with five words or more on a side are examined further: a
     common stretch of more than .8 of the shorter one's letters, of more than .8 of its words, an
     edit distance below .6 of the longer one, and more than .8 of the shorter one's words in common.
     """

@@ -1,9 +1,8 @@
 """Java, for the scorers that need it: found once, run with a time limit, named when it fails.
 
-Java runs in a process group of its own, so that all that a wrapper script has started dies with it
-and nobody waits for a pipe that an orphan holds. It also ends with this process, however that ends:
-see `_GUARD`. A process that crashes or hangs is killed and its work tried once more, see
-`try_twice`.
+Java runs in its own process group, so that all processes of a wrapper script die with it and no
+caller waits for an orphan's pipe. It also ends with this process, however that ends: see `_GUARD`.
+A process that crashes or hangs is killed and its work tried once more, see `try_twice`.
 """
 
 from __future__ import annotations

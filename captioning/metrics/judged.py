@@ -165,7 +165,7 @@ class JudgedCaptions(AbstractMetric):
         model = self._plain.model
         reply = model.ask_once(Question(messages=message("Write the word yes.", "")))
         if reply.is_failed:
-            raise ValueError(f"{model.address}: {self._name} answers nothing: {reply.problem}")
+            raise ValueError(f"{model.address}: {self._name} gives no answer: {reply.problem}")
 
     def _looks_for_chances(self) -> bool:
         """Whether the server gives log-probabilities: it is asked once; some refuse the field."""

@@ -172,7 +172,7 @@ class _Process:
 
         Raises:
             JavaError: the process ended, was killed after ``seconds``, or answered nonsense; it
-                does not live on, with answers that nobody has read.
+                ends, so that no unread answers remain.
         """
         watchdog = threading.Timer(seconds, self._kill)
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)

@@ -80,7 +80,8 @@ def score_nouns(
     """
     if len(mentioned) != len(requested):
         raise ValueError(
-            f"a control signal a caption is wanted: got {len(requested)} for {len(mentioned)}"
+            f"there must be one control signal for each caption: got {len(requested)} for "
+            f"{len(mentioned)}"
         )
     pairs = [(_words(own), _words(other)) for own, other in zip(mentioned, requested, strict=True)]
     words = sorted(set(chain.from_iterable(chain.from_iterable(pairs))))

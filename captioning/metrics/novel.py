@@ -52,7 +52,7 @@ def word_forms(
     names, overrides = list(classes), overrides or {}
     unknown = sorted(overrides.keys() - set(names))
     if unknown:
-        raise ValueError(f"forms must be of the classes given: got some for {unknown}")
+        raise ValueError(f"forms must belong to the given classes: got forms for {unknown}")
     return {name: tuple(overrides.get(name, (name, *_plurals(name)))) for name in names}
 
 
@@ -149,10 +149,10 @@ def find_mentions(captions: Mapping[str, Sequence[str]], forms: Forms) -> dict[s
         forms: word forms of each class, each of one word or several.
 
     Returns:
-        By class the ids of the images of which a caption mentions it.
+        Ids by class of the images with a caption that mentions it.
 
     Raises:
-        TypeError: captions of an image that are no list of texts.
+        TypeError: captions of an image that are not a list of texts.
         ValueError: no classes, a class without forms, or a form without words.
     """
     classes_of = _classes_by_form(forms)
@@ -212,7 +212,7 @@ def images_by_class(
         source: kind of ``truth``, one of the two.
 
     Raises:
-        TypeError: references or labels of an image that are no list of texts.
+        TypeError: references or labels of an image that are not a list of texts.
         ValueError: another ``source``, bad forms, or an image that ``truth`` lacks.
     """
     if source not in ("references", "labels"):
@@ -222,7 +222,7 @@ def images_by_class(
     if missing:
         raise ValueError(
             f"{len(missing)} images have no {source}, not even an empty list, such as "
-            f"{missing[0]!r}; are they of another data set or split?"
+            f"{missing[0]!r}; do they belong to another data set or split?"
         )
     chosen = {image_id: truth[image_id] for image_id in ids}
     mentions = find_mentions(chosen, forms)  # checks the labels' types, too

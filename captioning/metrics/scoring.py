@@ -27,7 +27,7 @@ class CaptionScores:
     """Scores of N candidates, as fractions (CIDEr-D and CIDEr up to 10).
 
     Attributes:
-        corpus: score of the whole list by name; what could not be computed is absent.
+        corpus: score of the whole list by name; scores that could not be computed are absent.
         intervals: lower and upper end of each corpus score; empty without a bootstrap.
         per_caption: N scores by name, in the order of the candidates.
         settings: how they were made, see `captioning.metrics.coco.MetricResult`.
@@ -40,7 +40,7 @@ class CaptionScores:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reasons of the metrics that were asked for and could not be computed, with remedies."""
+        """Reasons why requested metrics could not be computed, with remedies."""
         return self.settings["missing"]
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def score(
         absent.
 
     Raises:
-        TypeError: candidates or references that are no lists of text; the message names the item.
+        TypeError: candidates or references that are not lists of text; the message names the item.
         ValueError: lists of different lengths, none at all, references that are all empty, an
             unknown metric, or CLIPScore without photos and encoder.
     """

@@ -237,7 +237,7 @@ def _run_spice(
             _call(_each_once(distinct), options, cache, Path(scratch), timeout)
         scores = _call(items, options, cache, Path(scratch), timeout)
     if scores.keys() != {item["image_id"] for item in items}:
-        raise JavaError(f"SPICE: scores of {len(scores)} images came back for {len(items)}")
+        raise JavaError(f"SPICE: scores of {len(scores)} images were returned for {len(items)}")
     return scores
 
 

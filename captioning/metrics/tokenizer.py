@@ -134,7 +134,7 @@ def _run_ptb(lines: Sequence[str], timeout: float) -> list[str]:
     tokenized = output.split("\n")[:-1]
     if len(tokenized) != len(lines):
         raise JavaError(
-            f"PTB tokenizer: {len(tokenized)} lines came back for {len(lines)} captions"
+            f"PTB tokenizer: {len(tokenized)} lines were returned for {len(lines)} captions"
         )
     return tokenized
 

@@ -246,7 +246,7 @@ def calibrate(
         list(chain.from_iterable(map(split_sentences, side))) for side in (well_formed, broken)
     ]
     if not all(sides):
-        raise ValueError(f"sentences of both sides are wanted: got {[len(side) for side in sides]}")
+        raise ValueError(f"both sides need sentences: got {[len(side) for side in sides]}")
     features = _features(language_model.log_probs([*sides[0], *sides[1]]))
     truth = np.repeat([1.0, 0.0], [len(side) for side in sides])
     weight = np.repeat([0.5 / len(side) for side in sides], [len(side) for side in sides])

@@ -94,7 +94,7 @@ COUNT_WORDS = {2: ("two", "two", "two", "a pair of", "a couple of"),
 
 
 class Narrator:
-    """Writes captions of one scene, with a level of detail and a choice of words of its own.
+    """Writes captions of one scene, with its own level of detail and choice of words.
 
     Args:
         scene: scene to caption.

@@ -64,7 +64,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         begins_with: the pretrained captioner whose weights it has before any training; empty where
             it cannot caption yet.
         several_means: whether its loss may be a sum of several means (`CaptionLosses.means`).
-        extra_rows: rows that its word vectors have behind those of the vocabulary.
+        extra_rows: rows that its word vectors have after the vocabulary's rows.
     """
 
     loss_is_bound: bool = False
@@ -285,12 +285,12 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
             raise ValueError("checkpoint holds no captioner; was it written by this framework?")
         if saved["class"] != type(self).__name__:
             raise ValueError(
-                f"checkpoint is of model {saved['class']}, this run's model is "
+                f"checkpoint belongs to model {saved['class']}, this run's model is "
                 f"{type(self).__name__}; choose the same model= as the run that wrote it"
             )
         if _vocabulary(saved["tokenizer"]) != _vocabulary(self.tokenizer.state()):
             raise ValueError(
-                "checkpoint has another vocabulary than this run; evaluate it with "
+                "checkpoint and run have different vocabularies; evaluate it with "
                 "`captioning evaluate run=FOLDER`, which uses its own, or train from scratch"
             )
 

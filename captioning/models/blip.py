@@ -147,8 +147,8 @@ class BlipDecoder(nn.Module):
         limit = embeddings.position_embeddings.num_embeddings
         if last > limit:
             raise ValueError(
-                f"a caption of {last} tokens, prompt and end counted, is longer than the "
-                f"decoder's {limit} places: lower the tokenizer's or the search's limit"
+                f"a caption of {last} tokens, prompt and end counted, is longer than the decoder's "
+                f"{limit} positions: lower the tokenizer's or the search's limit"
             )
         return embeddings(tokens, position_ids=embeddings.position_ids[:, first:last])
 

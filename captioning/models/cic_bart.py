@@ -188,9 +188,9 @@ class ControlText:
     """``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> ...``.
 
     Args:
-        tokenizer: its last tokens are those of `captioning.text.control_tokens`.
+        tokenizer: its last tokens are the tokens of `captioning.text.control_tokens`.
         prompt: beginning of the text.
-        blank_before_verbs: one blank more before the first verb, which is a token of its own in
+        blank_before_verbs: one more blank before the first verb, which is a separate token in
             BART's vocabulary, as in the authors' code.
 
     Raises:
@@ -274,8 +274,8 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         blank_before_verbs: see `ControlText`.
         control_tokens_said: control tokens have a share of the probability, in the loss as in
             search, as in the authors' code; else none. They are left out of the caption's text.
-        attend_padding: the regions that fill up a batch are attended to, as in the authors' code:
-            what is said of a photo then depends on the others of its batch.
+        attend_padding: the regions that fill up a batch are attended to, as in the authors' code: a
+            photo's caption then depends on the other photos of its batch.
         forced_begin: search starts each caption with ``<s>`` at no cost, as bart-base generates;
             else ``<s>`` is searched for like any other token.
         pretrained: hub name or folder of a BART; None: random weights of the sizes above.

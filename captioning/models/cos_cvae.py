@@ -158,8 +158,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
         form: choices where the authors' code differs from the paper, see `LatentForm`.
-        clip_by_part: gradients of the decoder, of both posteriors and of the prior are clipped each
-            by itself at ``trainer.gradient_clip_val``, as the authors do.
+        clip_by_part: gradients of the decoder, of both posteriors and of the prior are clipped
+            separately at ``trainer.gradient_clip_val``, as the authors do.
         free_nats: divergence of each latent without cost, in nats a word of the caption (Kingma et
             al., 2016): latents do not collapse below it. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
@@ -484,7 +484,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Norm of all gradients together, or of each part by itself."""
+        """Norm of all gradients together, or of each part separately."""
         if self.clip_by_part and gradient_clip_val and gradient_clip_algorithm != "value":
             latents = self.latents
             decoder = nn.ModuleList(filter(None, (self.backbone, self.project, self.decoder)))

@@ -114,9 +114,9 @@ class UpdateWindow:
     further batch the gradient so far is scaled to its share of the larger sum. After any batch it
     equals the gradient of one large batch, also after an epoch's last, incomplete update.
 
-    Means after the first (`CaptionLosses.means`) have denominators of their own. Their gradients
-    are computed separately and kept until the update's last batch. This costs one more backward
-    pass of the part that the means share, and memory for a gradient.
+    Means after the first (`CaptionLosses.means`) have their own denominators. Their gradients are
+    computed separately and kept until the update's last batch. This costs one more backward pass of
+    the part that the means share, and memory for a gradient.
 
     Nothing waits for the device, and all processes scale by the same numbers.
     """

@@ -111,8 +111,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
             it.
         reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
             caption's tokens and averaged over captions (updown-baseline).
-        form: ``"plain"``, or ``"ruotianluo"``: words pass a ReLU, too, the mean feature has a
-            projection of its own, and keys have a bias.
+        form: ``"plain"``, or ``"ruotianluo"``: words pass a ReLU, too, the mean feature has its own
+            projection, and keys have a bias.
         cells: ``"merged"``: LSTMs whose forget gates begin open, an output bias that begins with
             the words' frequencies; ``"torch"``: as two `torch.nn.LSTMCell`, with their first values
             and with a second parameter wherever they have two of which only the sum matters.

@@ -187,7 +187,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         dropout: its dropout; a pretrained model keeps its own.
         checkpointing: less memory for more time: the language model's layers are computed again in
             the backward pass instead of keeping their outputs.
-        tied: whether its words' vectors are also those of its output.
+        tied: whether its output shares its words' vectors.
         num_projected: see `PrefixProjector`.
         num_learned: see `PrefixProjector`; the soft prompt's length.
         projector_layers: see `PrefixProjector`.
@@ -293,7 +293,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
             ValueError: the model was trained without entities, or see the constructor.
         """
         if self.entities is None:
-            raise ValueError("the run was trained without entities, so it cannot be given some")
+            raise ValueError("the run was trained without entities, so it cannot take any")
         if entities is not None:
             self._set_entities(entities, device=self.entities.device)
         self.num_entities = self.num_entities if num_entities is None else num_entities
@@ -305,7 +305,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         if entities.embeddings.shape[1] != self.feature_size:
             raise ValueError(
                 f"entities lie in a space of {entities.embeddings.shape[1]} dimensions, photos in "
-                f"one of {self.feature_size}: features= must be of the entities' encoder"
+                f"one of {self.feature_size}: features= must come from the entities' encoder"
             )
         if self.tokenizer.unk_id in self._prompt(()):
             raise ValueError(
@@ -366,7 +366,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return tokens, (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
 
     def start(self, batch: Batch) -> PromptedState:
-        """Read the prompts of the images, or those of the captions in a batch without photos."""
+        """Read the images' prompts, or the captions' prompts in a batch without photos."""
         embeddings, entity_ids = self._embeddings_and_entities(batch)
         hard, lengths = self._hard_prompts(entity_ids, len(embeddings))
         soft = self.projector(embeddings)
@@ -389,7 +389,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
             ValueError: the entities are missing.
         """
         if self.entities is None:
-            raise ValueError("there are no entities to name: give model.module.entities")
+            raise ValueError("entities are missing: set model.module.entities")
         # In half precision a step of a cosine is .2 of a logit at a temperature of .01.
         with torch.autocast(embeddings.device.type, enabled=False):
             cosines = functional.normalize(embeddings.float(), dim=-1) @ self.entities.float().T
@@ -413,11 +413,13 @@ class ViECap(AbstractCaptioner[PromptedState]):
         if text_embeddings.shape[1] != self.feature_size:
             raise ValueError(
                 f"captions are embedded in {text_embeddings.shape[1]} dimensions, photos in "
-                f"{self.feature_size}: features= and model.texts must be of one encoder"
+                f"{self.feature_size}: features= and model.texts must come from one encoder"
             )
         entity_ids = None if self.entities is None else batch.host.extras.get(ENTITIES)
         if self.entities is not None and entity_ids is None:
-            raise ValueError("captions alone need their entities, too: set model.texts.parser")
+            raise ValueError(
+                "training on captions alone needs their entities: set model.texts.parser"
+            )
         if entity_ids is not None and len(self._prompt_names) > len(self.names):
             entity_ids = torch.where(entity_ids == NONE, NONE, entity_ids + len(self.names))
         noise = self.noise_variance if self.training else 0.0

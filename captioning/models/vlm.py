@@ -80,7 +80,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             low-rank additions then (``model.lora``), which stay in single precision.
         quantize: keep the weights of linear layers in 4 or 8 bits, see
             `captioning.models.layers.quantized`; train low-rank additions then.
-        keep_image_states: keep what a frozen image encoder makes of the training photos between
+        keep_image_states: keep a frozen image encoder's states of the training photos between
             epochs, in the host's memory. ``"auto"``: where the family takes it, in a quarter of the
             free memory; True: of all photos.
         positions_at_once: positions of prompts and captions that go through the network at once in
@@ -564,14 +564,15 @@ class SelfCheck:
 
     Attributes:
         family: family of the model, as its config names it.
-        alone: largest difference of a caption read by itself from the network's own loss.
+        alone: largest difference between the loss of a caption read alone and the network's own
+            loss.
         padded: the same of captions of two photos padded together.
         shared: the same of captions that share the prompt of a photo; None: they never do.
         greedy: largest amount by which a token of ``generate`` is less likely here than the
             likeliest one.
         photo: smallest change of a caption's loss when its photo is replaced by its negative.
-        shared_differs: whether rounding does not explain ``shared``, so that each caption must
-            read photo and prompt by itself in training.
+        shared_differs: whether rounding does not explain ``shared``, so that each caption must read
+            photo and prompt separately in training.
     """
 
     family: str
@@ -608,8 +609,9 @@ def self_check(
         one_by_one: whether every batch has one caption and one photo, so that none is padded.
 
     Raises:
-        ValueError: a difference that rounding does not explain; names family, what differs and
-            by how much. Where only captions that share a prompt differ, the result says so.
+        ValueError: a difference that rounding does not explain; names the family, the differing
+            value and the difference. Where only captions that share a prompt differ, the result
+            says so.
     """
     batches = _Batches(model, parts, processor, _chosen(samples, model))
     family, most = parts.kind, tolerance(parts.network)

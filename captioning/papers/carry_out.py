@@ -1,6 +1,6 @@
 """Carries out tasks of papers, or writes the shell script that queues them in Slurm.
 
-As many run at a time as asked for, and each resumes where it was stopped.
+The requested number run at a time, and each resumes after a stop.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
     """Run the unfinished steps; a task that fails ends those alone that need it.
 
     A signal that asks this process to end is passed on to the commands, which save where they are;
-    then nothing else is begun.
+    then no further run starts.
 
     Args:
         tasks: those first that others need.

@@ -108,7 +108,7 @@ def _yaml_of(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())  # in one line, with the place
-        raise ValueError(f"{path} is no YAML: {reason}; mend the file") from error
+        raise ValueError(f"{path} is not valid YAML: {reason}; correct the file") from error
 
 
 class _Entry:
@@ -183,7 +183,9 @@ def _data_config(name: str, where: str) -> dict[str, Any]:
     folders = [folder for folder in (user_folder(), config_folder()) if folder]
     file = next((f for d in folders if (f := d / "data" / f"{name}.yaml").is_file()), None)
     if file is None:
-        raise ValueError(f"{where}: no data set {name!r} in {folders[-1] / 'data'}; mend its name")
+        raise ValueError(
+            f"{where}: no data set {name!r} in {folders[-1] / 'data'}; correct its name"
+        )
     config = _yaml_of(file)
     bases = [base for base in config.get("defaults", ()) if base != "_self_"]
     merged = {key: value for base in bases for key, value in _data_config(base, where).items()}
@@ -210,7 +212,7 @@ def _need(path: str, entry: _Entry) -> Need:
 def _scale(entry: _Entry) -> str:
     scale = entry.take("scale", "full")
     if scale not in SCALES:
-        raise ValueError(f"{entry.where}.scale: {scale!r} is none of {', '.join(SCALES)}")
+        raise ValueError(f"{entry.where}.scale: {scale!r} is not one of {', '.join(SCALES)}")
     return scale
 
 
@@ -382,7 +384,7 @@ def _effect(name: str, entry: _Entry) -> Effect:
     )
     entry.end()
     for scale in {*effect.here, *effect.cause} - set(SCALES):
-        raise ValueError(f"{where}: {scale!r} is none of {', '.join(SCALES)}")
+        raise ValueError(f"{where}: {scale!r} is not one of {', '.join(SCALES)}")
     return effect
 
 
@@ -403,7 +405,7 @@ def _check_names(paper: Paper, where: str) -> None:
             raise ValueError(f"{where}: runs.{name}.{scale}: no run {need!r} to use")
     used.update(need for _, _, need in needs)
     for name in sorted(used - set(paper.runs)):
-        raise ValueError(f"{where}: a row names the run {name!r}, which is not there")
+        raise ValueError(f"{where}: a row names the run {name!r}, which does not exist")
     for name in sorted(set(paper.runs) - used):
         raise ValueError(f"{where}: runs.{name} is used by no row")
     for effect in paper.effects:

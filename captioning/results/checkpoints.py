@@ -71,7 +71,7 @@ def check_intact(path: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """A finished run's checkpoint, on the processor, read as `check_intact` does.
+    """A finished run's checkpoint on the CPU, read as `check_intact` does.
 
     Nothing but plain values and tensors is loaded.
 
@@ -105,7 +105,7 @@ def check_sums(path: Path) -> None:
         except Exception as error:  # a damaged list of parts leads to a dozen types
             raise ValueError(str(error) or type(error).__name__) from error
     if broken is not None:
-        raise ValueError(f"its part {broken} does not match its sum")
+        raise ValueError(f"its part {broken} does not match its checksum")
 
 
 def _problem(path: Path) -> str:
@@ -136,7 +136,7 @@ def _mapped(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
-        raise ValueError("it holds something else than plain values and tensors") from error
+        raise ValueError("it holds objects other than plain values and tensors") from error
     except Exception as error:  # torch raises a dozen types for files that are not its own
         raise ValueError(str(error).partition("\n")[0]) from error
     if not isinstance(content, dict):

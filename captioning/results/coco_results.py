@@ -71,7 +71,7 @@ def read_entries(path: str | Path) -> list[ResultEntry]:
         raise FileNotFoundError(f"{path}: no such file; give a COCO results file")
     values = _values(path)
     if not isinstance(values, list) or not values:
-        raise ValueError(f"{path}: must be a list of image_id and caption, with an entry or more")
+        raise ValueError(f"{path}: must be a list of at least one image_id and caption")
     entries = [_entry(value, f"{path}: entry {number}") for number, value in enumerate(values)]
     seen: set[str] = set()
     for entry in entries:

@@ -81,7 +81,7 @@ def _paths(key: str, value: Any) -> Iterator[tuple[str, Path]]:
 
 
 def content_of(path: Path) -> str:
-    """32 hex digits of a SHA-256 of a file, or of the files by which a folder is known.
+    """32 hex digits of a SHA-256 of a file, or of the files that identify a folder.
 
     For a large file, its size and 16 blocks of a MiB are read, which differ if weights differ.
     """
@@ -250,7 +250,8 @@ class RunFolder:
         changed = values and self._changed_but_place(values)
         if changed:
             raise ValueError(
-                f"{path} is of another config ({_shown(changed)}): it was put there from another "
+                f"{path} belongs to another config ({_shown(changed)}): it was put there from "
+                f"another "
                 "run; remove it, or give the checkpoint to resume from (resume=PATH)"
             )
         return path
@@ -262,7 +263,7 @@ class RunFolder:
         changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
-                f"branch_from={path} is of a run that differs in more than its curation "
+                f"branch_from={path} belongs to a run that differs in more than its curation "
                 f"({_shown(changed)}); use the same settings, or train without branch_from"
             )
 
@@ -307,7 +308,7 @@ class RunFolder:
             self._clear_start()
         elif changed:
             raise ValueError(
-                f"{self.path} holds a run of another config ({_shown(changed)}); choose another "
+                f"{self.path} holds a run with another config ({_shown(changed)}); choose another "
                 "run_name=, or resume=never to set the old folder aside"
             )
 
@@ -481,7 +482,7 @@ class RunFolder:
             return dict(read_json(path, dict)[split]["corpus"])
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} holds no scores of {split!r} (no {error}): it was damaged; remove it, and "
+                f"{path} has no scores of {split!r} (no {error}): it was damaged; remove it, and "
                 "the run tests its checkpoint again"
             ) from error
 

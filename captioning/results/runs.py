@@ -3,8 +3,8 @@
 ``captioning record RUNS... --out FOLDER`` stores what tables need, as a run folder with its
 checkpoints is too large for a repository. It puts config, versions, scores and times as one line
 into ``FOLDER/STUDY.jsonl``, where the study is the folder above the run's:
-``runs/STUDY/RUN/seed0``. Scores of single images, by which rows are compared, are stored only for
-the metrics of ``--per-image``, to four digits.
+``runs/STUDY/RUN/seed0``. Scores of single images, which comparisons of rows need, are stored only
+for the metrics of ``--per-image``, to four digits.
 
 The first line of such a file holds ``{"study": NAME, "common": {...}}``; each further line holds
 one run's own values. A record is ``common`` with the run's own values put in, key by key.
@@ -254,7 +254,7 @@ def read_published(path: str | Path) -> dict[str, dict[str, float]]:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; give one of published scores")
+        raise FileNotFoundError(f"{path}: no such file; give a file of published scores")
     rows = _content(path, dict)
     for row, scores in rows.items():
         numbers = scores.values() if isinstance(scores, dict) else [None]
@@ -291,7 +291,8 @@ def _records(path: Path, content: Any) -> tuple[dict[str, Any], ...]:
     """What a file has of each epoch."""
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         raise ValueError(
-            f"{path}: must hold an object an epoch: it was damaged; restore it, or make the run "
+            f"{path}: must hold one object for each epoch: it was damaged; restore it, or make the "
+            f"run "
             "again"
         )
     return tuple(content)
@@ -369,8 +370,8 @@ def check_names(runs: Iterable[Run]) -> None:
     for run in runs:
         if (first := known.setdefault(run.name, run.folder)) != run.folder:
             raise ValueError(
-                f"{first} and {run.folder}: the records of both would be {run.name}, and one "
-                "would replace the other; record each into a folder of its own (--out)"
+                f"{first} and {run.folder}: the records of both would be {run.name}, so one would "
+                f"overwrite the other; record each into a folder of its own (--out)"
             )
 
 
@@ -543,7 +544,7 @@ def read_study(path: Path) -> list[dict[str, Any]]:
                 records.append(_merged(common, entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path} line {number}: no record of a run ({error}); take the file from the "
+                f"{path} line {number}: not a record of a run ({error}); take the file from the "
                 "repository again"
             ) from error
     return records

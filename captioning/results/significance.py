@@ -95,7 +95,7 @@ def pool_runs(runs: Sequence[Scores], metric: str) -> dict[str, dict[str, float]
         ValueError: no runs, runs of different images, or a score that is missing.
     """
     if not runs:
-        raise ValueError("there must be a run or more to pool: got none")
+        raise ValueError("pooling needs at least one run: got none")
     for number, run in enumerate(runs):
         _check_images(runs[0], run, metric, ("run 0", f"run {number}"))
     return {i: {metric: float(np.mean([run[i][metric] for run in runs]))} for i in runs[0]}
@@ -108,7 +108,9 @@ def has_means(metric: str) -> bool:
 
 def _check_options(metric: str, num_resamples: int, confidence: float) -> None:
     if not has_means(metric):
-        raise ValueError(f"corpus {metric} is no mean of per-image scores; compare another metric")
+        raise ValueError(
+            f"corpus {metric} is not a mean of per-image scores; compare another metric"
+        )
     if not 0 < confidence < 1 or num_resamples < 1:
         raise ValueError(
             f"confidence must be in (0, 1) and num_resamples at least 1: got {confidence} and "

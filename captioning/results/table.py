@@ -52,10 +52,10 @@ class Options:
         group: dotted config keys; a row for each combination of their values.
         metrics: corpus scores of ``split``, or ``detection.KEY``, ``timing.KEY``.
         split: part of ``metrics.json``.
-        percent: scores times 100, but for those that are no fractions (`NO_FRACTIONS`).
+        percent: scores times 100, except for scores that are not fractions (`NO_FRACTIONS`).
         digits: after the point; by default 2 with ``percent`` and else 4.
         best: mark each column's best mean.
-        lower: further names of metrics of which the lowest is the best.
+        lower: further names of metrics whose lowest value is the best.
         against: the values of ``group`` of the row that the others are compared with.
         published: further rows, of published scores by metric.
         command: command that built the table, for its head.
@@ -199,8 +199,8 @@ def _difference(
     seeds = [seed for seed in first if seed in second]
     if not seeds:
         raise ValueError(
-            f"runs to be compared must share a seed: {before[0].folder} and its like have "
-            f"{', '.join(map(str, first))}, {after[0].folder} and its like "
+            f"runs to be compared must share a seed: {before[0].folder} and its row have "
+            f"{', '.join(map(str, first))}, {after[0].folder} and its row "
             f"{', '.join(map(str, second))}"
         )
     try:

@@ -249,7 +249,7 @@ def put_between_marks(path: Path, text: str, name: str = "table") -> None:
     before, opened, rest = path.read_text(encoding="utf-8").partition(begin)
     _, closed, after = rest.partition(end)
     if not opened or not closed or begin in after:
-        raise ValueError(f"{path}: wants one pair of marks, {begin} and then {end}")
+        raise ValueError(f"{path}: must have one pair of marks, {begin} and then {end}")
     write_text(path, f"{before}{begin}\n{text}{end}{after}")
 
 

@@ -31,7 +31,7 @@ def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
     """Machine and software, for readers of the results.
 
     Args:
-        plugins: packages of the user's own, of which a digest of the code is kept.
+        plugins: the user's own packages, with a digest of their code.
     """
     facts: dict[str, Any] = {
         "command": " ".join(sys.argv),
@@ -111,6 +111,6 @@ def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) ->
     ]
     if changed:
         log.warning(
-            f"this run resumes with other software than before ({', '.join(changed)}): it may end "
-            "with other results; bring the former ones back for the same"
+            f"this run resumes with other software than before ({', '.join(changed)}): its results "
+            f"may differ; install the former versions for the same results"
         )

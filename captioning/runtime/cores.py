@@ -97,8 +97,8 @@ def keep_freed_memory() -> None:
     """Let this process keep memory that is freed, for the tensors of the next step.
 
     By default glibc returns the memory of large tensors to the system, which clears it page by page
-    when the next step takes it: a tenth of a training step on a processor. Memory that other
-    libraries' allocators hold, and a user's own settings of glibc's, stay as they are.
+    when the next step takes it: a tenth of a training step on a CPU. Memory that other libraries'
+    allocators hold, and a user's own settings of glibc's, stay as they are.
     """
     set_by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or set_by_user or any(name in os.environ for name in USERS_OWN):

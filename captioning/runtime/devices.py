@@ -77,7 +77,7 @@ def by_device(device: torch.device, *, processor: Value, gpu: Value) -> Value:
 
 
 def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """``"auto"``: half precision on a GPU, bfloat16 where it has that; single on a processor.
+    """``"auto"``: half precision on a GPU, bfloat16 where it has that; single on a CPU.
 
     Raises:
         ValueError: another name.
@@ -153,9 +153,9 @@ _users, _lock = _Users(), Lock()
 def full_precision() -> Iterator[None]:
     """Within it, ``float32`` tensors are computed in ``float32``: not in TF32, nor by autocast.
 
-    For what is kept and used again: it is the same then, whatever a run's ``speed`` is and within
-    whichever step it is asked for. torch has the settings of TF32 for the process: they come back
-    when the last of several threads leaves.
+    For cached values that are reused: they are then the same for any ``speed`` of a run and in any
+    step. torch has the settings of TF32 for the process: they come back when the last of several
+    threads leaves.
     """
     with _lock:
         if not _users.number:
@@ -176,7 +176,7 @@ def full_precision() -> Iterator[None]:
 
 
 def computing(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    """`full_precision` for ``float32``; else what is exact enough in ``dtype`` is computed in it.
+    """`full_precision` for ``float32``; else operations that are exact enough in ``dtype`` use it.
 
     Weights stay in single precision.
     """

@@ -107,7 +107,8 @@ def checked(path: Path, sha256: str) -> Path:
     digest = _digest(path, (state.st_ino, state.st_size, state.st_mtime_ns))
     if digest != sha256:
         raise ValueError(
-            f"{path}: not the file that the project was tested with (SHA-256 {digest}, wanted "
+            f"{path}: differs from the file that the project was tested with (SHA-256 {digest}, "
+            f"wanted "
             f"{sha256}); install its package again in the version that constraints.txt names"
         )
     return path

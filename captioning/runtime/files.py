@@ -72,7 +72,7 @@ def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
                 return real
             tried.append(str(folder))
     except (OSError, RuntimeError, ValueError) as error:  # links in circles, a null character
-        raise ValueError(f"{str(path)!r} is no path: {error}") from error
+        raise ValueError(f"{str(path)!r} is not a path: {error}") from error
     more = f" and {len(tried) - 3} others" if len(tried) > 3 else ""
     raise ValueError(f"{str(path)!r} lies outside {', '.join(tried[:3])}{more}: {remedy}")
 

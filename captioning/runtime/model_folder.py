@@ -106,8 +106,8 @@ def data_folder(name: str | Path) -> Path:
         name: folder, or ``OWNER/NAME@COMMIT``.
 
     Raises:
-        ValueError: a name without the 40 digits of its commit, or files that differ from those of
-            the commit.
+        ValueError: a name without the 40 digits of its commit, or files that differ from the
+            commit's.
         ConnectionError: the hub cannot be reached.
     """
     repository, mark, commit = str(name).partition("@")
@@ -300,7 +300,7 @@ def load_network(
         kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
         dtype: dtype of the weights.
-        older_files: a folder without safetensors may have ``pytorch_model.bin``, of which tensors
+        older_files: a folder without safetensors may have ``pytorch_model.bin``, from which tensors
             alone are read.
         **options: options of ``from_pretrained``.
 
@@ -365,7 +365,7 @@ def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[s
 
 
 def load_plain(path: Path) -> Any:
-    """Content of a file of `torch.save`, on the processor: tensors and plain values.
+    """Content of a file of `torch.save`, on the CPU: tensors and plain values.
 
     Raises:
         ValueError: the file is damaged, or holds objects, which could run code.

@@ -52,8 +52,8 @@ def image_text_folder(name: str, *, weights: bool = False) -> Path:
     """
     if name.lower().startswith(("http://", "https://")):
         raise ValueError(
-            f"{name}: an address, and this part computes by itself; choose the one for served "
-            "models: caption_source@...=server, matching@...=server, or curation/score=graded"
+            f"{name}: an address, but this part needs a local model; choose the part for served "
+            f"models: caption_source@...=server, matching@...=server, or curation/score=graded"
         )
     files = (*FILES, "*.safetensors") if weights else FILES
     folder = model_folder(name, instead=NO_HUB, files=files)
@@ -174,7 +174,7 @@ def check_family(folder: Path, name: str) -> None:
             "fetch or save the model again"
         )
     if kind in REFUSED:
-        raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
+        raise ValueError(f"{name}: {kind} is not a captioner: {REFUSED[kind]}")
     if kind not in known:
         raise ValueError(
             f"{name}: the installed transformers knows no model_type {kind!r} (config.json); "
@@ -249,7 +249,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options:
     except (KeyError, ValueError, OSError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{name}: no image-to-text model that transformers knows ({reason})"
+            f"{name}: not an image-to-text model that transformers knows ({reason})"
         ) from error
     kind = network.__name__
     return load_network(network, folder, name=name, kind=kind, dtype=dtype, **options)

@@ -7,7 +7,7 @@ So several processes train as one does, however they share out a batch. A mask's
 with ``a`` and ``b`` random by sample, step of training and position (of a token, say), and ``c``
 random by feature and call. Any two values of a mask are independent, like random numbers
 (multiply-shift hashing: Dietzfelbinger, 1996). Unlike torch's generator this needs few operations,
-which also makes it several times faster on a processor.
+which also makes it several times faster on a CPU.
 
 Networks need not know of it: within `by_caption` and `by_image` it takes the place of torch's
 ``dropout``, also of that in ``scaled_dot_product_attention``.
@@ -187,7 +187,7 @@ def _tell(shape: Sequence[int]) -> None:
     if not _Current.told:
         _Current.told = True
         log.info(
-            f"dropout of a tensor of shape {tuple(shape)} cannot go by sample: its masks will "
+            f"dropout of a tensor of shape {tuple(shape)} cannot follow samples: its masks will "
             "depend on the number of processes"
         )
 

@@ -66,11 +66,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         expected = dict(json.loads(texts.pop(SUMS))) if SUMS in texts else None
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path} is no file of safetensors ({error})") from error
+        raise ValueError(f"{path} is not a safetensors file ({error})") from error
     sums = {} if expected is None else _sums(tensors, texts)
     for name in sorted(sums.keys() | (expected or {}).keys()):
         if expected is not None and sums.get(name) != expected.get(name):
-            raise ValueError(f"{path}: damaged (its {name} does not match its sum)")
+            raise ValueError(f"{path}: damaged (its {name} does not match its checksum)")
     return tensors, texts
 
 

@@ -1,4 +1,4 @@
-"""Work that threads do before its results are asked for."""
+"""Work that threads do before its results are requested."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 def done_ahead(
     work: Callable[[Item], Result], items: Iterable[Item], *, threads: int, most_ahead: int
 ) -> Generator[Result]:
-    """Results in order; so many items at most are worked on ahead of the one that is asked for.
+    """Results in order; maximum number of items computed ahead of the requested one.
 
-    An error comes when its result is asked for. Closing it waits for the tasks that have begun.
+    An error is raised when its result is requested. Closing it waits for the tasks that have begun.
     """
     coming: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)

@@ -37,7 +37,7 @@ class Job:
     """Work to be spread.
 
     Attributes:
-        name: name of what is computed, such as ``"captions"``.
+        name: name of the results, such as ``"captions"``.
         build: makes a worker, in any process: a function of a module with plain values.
         items: items in order; they can be sent to other processes.
         unit: items that are computed together, on which rounding may depend.
@@ -45,7 +45,7 @@ class Job:
         settings: plain values that records depend on.
         folder: folder of the shards' files.
         form: form of the records.
-        check: looks at each worker's identity before its records are taken; raises ValueError.
+        check: checks each worker's identity before it takes records; raises ValueError.
         plugins: packages that a worker imports first.
         uses_gpu: whether a worker computes on a GPU where it has one.
     """

@@ -40,7 +40,7 @@ def write_shard(shard: Shard, head: Any, records: Sequence[Any]) -> None:
         OSError: it cannot be written.
     """
     if len(records) != len(shard.items):
-        raise ValueError(f"{len(records)} records of {len(shard.items)} items")
+        raise ValueError(f"{len(records)} records for {len(shard.items)} items")
     if shard.path.suffix == ".jsonl":
         lines = (json.dumps(value, ensure_ascii=False) for value in (head, *records))
         write_lines(shard.path, lines)
@@ -160,8 +160,9 @@ class ShardWorker:
         if self._worker is None:
             if not appears(self._order.token):
                 raise ValueError(
-                    f"{self._order.token.parent} is not the same folder there as where the command "
-                    "runs: results, data and cache must lie on a disk that all machines share"
+                    f"{self._order.token.parent} is another folder on the worker than on the "
+                    f"machine of the command: results, data and cache must lie on a disk that "
+                    f"all machines share"
                 )
             os.chdir(self._order.folder)
             import_plugins(self._order.plugins)
@@ -225,12 +226,12 @@ class RayData(AbstractSpread):
     Args:
         address: address of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this
             machine belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
-        num_workers: processes; None: as many as processors and GPUs allow.
+        num_workers: processes; None: as many as CPUs and GPUs allow.
         num_cpus: processors of each, and threads of torch in it.
         num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs and the
             work uses them (`Job.uses_gpu`).
-        shard_size: items between two files, rounded up to what is computed together; None: the
-            command's own number.
+        shard_size: items between two files, rounded up to whole batches; None: the command's own
+            number.
         patience: seconds to wait for the cluster's answer.
     """
 
@@ -330,7 +331,7 @@ class RayData(AbstractSpread):
         if min(limits) < 1:
             raise ValueError(
                 f"a worker of spread.num_cpus={self._num_cpus} and spread.num_gpus={gpus:g} does "
-                f"not fit into the cluster, which has {resources.get('CPU', 0):g} processors and "
+                f"not fit into the cluster, which has {resources.get('CPU', 0):g} CPUs and "
                 f"{resources.get('GPU', 0):g} GPUs"
             )
         return gpus, max(1, min(self._num_workers or min(limits), min(limits), num_shards))
@@ -417,7 +418,7 @@ def _taken(shard: Shard) -> tuple[Any, list[Any]]:
     content = read_shard(shard) if appears(shard.path) else None
     if content is None:
         raise OSError(
-            f"{shard.path}: a shard that was computed is not here: all machines must share the "
+            f"{shard.path}: a computed shard is missing: all machines must share the "
             "disk of the results"
         )
     return content
@@ -431,7 +432,7 @@ def _check_same(head: dict[str, Any], hosts: dict[str, str], job: Job) -> None:
     if len(hosts) > 1:
         first = next(iter(hosts.values()))
         raise ValueError(
-            f"{job.name}: {host} computes with other weights or settings than {first}; give all "
+            f"{job.name}: {host} has other weights or settings than {first}; give all "
             f"machines the same files, and delete {job.folder}"
         )
 

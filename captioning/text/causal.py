@@ -64,7 +64,7 @@ def causal_source(name: str) -> dict[str, Any]:
     files = sorted(path.name for path in folder.glob("*.gguf"))
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{folder}: one .gguf file is wanted: got {files}; install it again"
+            f"{folder}: the package must hold one .gguf file: got {files}; install it again"
         )
     checked(folder / files[0], SMOLLM2_SHA256)
     return {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}

@@ -60,14 +60,14 @@ def read_names(path: str | Path | None = None) -> tuple[str, ...]:
     words = [name for name in first_names if len(name.split()) == 1]
     names = tuple(dict.fromkeys(PERSON if word in PEOPLE else word for word in words))
     if not names:
-        raise ValueError(f"{path}: no name of a single word is in it; write one a line")
+        raise ValueError(f"{path}: it holds no name of a single word; write one a line")
     return names
 
 
 def read_photo_names(path: str | Path) -> tuple[str, ...]:
     """Names that photos are compared with, all of them and as they are, as ViECap's authors do.
 
-    Names of several words are names, too, and each word for people is a name of its own.
+    Names of several words are names, too, and each word for people is a separate name.
 
     Args:
         path: ``"coco"`` for COCO's 80 classes, ``"own"`` for the nouns in this package, which
@@ -96,7 +96,7 @@ def read_photo_names(path: str | Path) -> tuple[str, ...]:
     names = dict.fromkeys(" ".join(str(name).lower().split()) for name in _entries(path))
     names.pop("", None)
     if not names:
-        raise ValueError(f"{path}: no name is in it; write one a line")
+        raise ValueError(f"{path}: it holds no name; write one a line")
     return tuple(names)
 
 
@@ -114,7 +114,7 @@ def _entries(path: Path) -> list[object]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is no JSON ({error}); give the list again") from error
+        raise ValueError(f"{path}: is not valid JSON ({error}); give the list again") from error
     if not isinstance(content, list | dict):
         raise ValueError(
             f"{path}: must hold a list of names, or names as keys: got {type(content).__name__}"

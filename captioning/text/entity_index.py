@@ -32,7 +32,7 @@ class EntityIndex:
     def __post_init__(self) -> None:
         if len(self.names) != len(self.embeddings) or len(set(self.names)) != len(self.names):
             raise ValueError(
-                f"entities need an embedding for each of their names, which differ: got "
+                f"entities need distinct names and an embedding for each: got "
                 f"{len(self.embeddings)} for {len(self.names)} names"
             )
 

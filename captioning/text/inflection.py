@@ -121,7 +121,7 @@ def pluralise(noun: str) -> str:
     """The plural of a noun; several words change the last one, or the one before "of".
 
     Args:
-        noun: lower case, such as ``"fire hydrant"``; what is no singular stays as it is.
+        noun: lower case, such as ``"fire hydrant"``; a word that is not a singular is unchanged.
     """
     head, of, rest = noun.partition(" of ")
     if of:

@@ -64,12 +64,12 @@ def kept_judgement(
             arrays, _ = read_tensors(path)
             return JudgedWords(**{name: arrays[name].numpy() for name in names})
     except (ValueError, KeyError, OSError) as error:
-        log.warning(f"{path}: {error}: it is made again")
+        log.warning(f"{path}: {error}: it is computed again")
     judged = judge()
     try:
         write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})
     except OSError as error:
-        log.warning(f"what networks say of words cannot be kept for later starts: {error}")
+        log.warning(f"judgements of words cannot be cached for later starts: {error}")
     return judged
 
 

@@ -236,5 +236,5 @@ def load_lemmas(path: str | Path) -> Lemmatizer:
     """
     tables = read_json(path)
     if not isinstance(tables, dict) or set(tables) != {"exceptions", "known"}:
-        raise ValueError(f"{path}: wanted a lemmatizer's tables 'exceptions' and 'known'")
+        raise ValueError(f"{path}: must hold a lemmatizer's tables 'exceptions' and 'known'")
     return Lemmatizer(**tables)

@@ -60,6 +60,6 @@ class ReadingLimit:
             self._has_told = True
             log.warning(
                 f"{self.network} reads {self.most} tokens of a text: {number} of {len(reached)} "
-                "have as many, and what follows in them counts for nothing (said once); "
+                "reach this limit, and their further text is ignored (logged once); "
                 f"{self.instead}"
             )

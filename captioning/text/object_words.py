@@ -63,7 +63,7 @@ class ObjectWords:
         self.words = frozenset(name[0] for name in split_names if len(name) == 1)
         self.pairs = frozenset(name for name in split_names if len(name) == 2)
         if not self.words and not self.pairs:
-            raise ValueError("object words must be of one or two words each: got none such")
+            raise ValueError("object names must have one or two words: got none")
 
     def number(self, word: str) -> int:
         """`SINGULAR` or `PLURAL` for a word that names an object, `NONE` for any other."""
@@ -134,7 +134,8 @@ def build_object_words(source: str = "coco") -> ObjectWords:
     if source != "coco":
         if not Path(source).is_file():
             raise FileNotFoundError(
-                f"objects={source}: no such file; give coco, or a file with a class a line such as "
+                f"objects={source}: no such file; give coco, or a file with one class a line, such "
+                f"as "
                 "Visual Genome's objects_vocab.txt"
             )
         lines = Path(source).read_text(encoding="utf-8").splitlines()

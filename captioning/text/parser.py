@@ -177,7 +177,7 @@ def load_pipeline(folder: Path) -> Any:
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ValueError(
             f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install it "
-            "again in the version that this spaCy wants"
+            "again in the version that this spaCy needs"
         ) from error
     missing = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
     if missing:
@@ -234,8 +234,8 @@ def build_caption_parser(
     card = read_json(PACKAGED.with_suffix(".json"))
     if content_hash(PACKAGED) != card["content_hash"]:
         raise ValueError(
-            f"{PACKAGED}: files are missing or were changed; install the package again, or use a "
-            "pipeline of your own with parser=spacy parser.name=FOLDER"
+            f"{PACKAGED}: files are missing or were changed; install the package again, or use "
+            f"your own pipeline with parser=spacy parser.name=FOLDER"
         )
     return SpacyParser(
         folder=PACKAGED, name="captions", cache_folder=cache_folder, num_processes=num_processes
@@ -277,5 +277,7 @@ def _inside(package: Path, name: str) -> Path:
     """The folder of the pipeline's files inside its package, such as ``en_core_web_sm-3.8.0``."""
     folders = sorted(file.parent for file in package.glob("*/meta.json"))
     if not folders:
-        raise FileNotFoundError(f"{name!r} is a Python package, but no spaCy pipeline: {package}")
+        raise FileNotFoundError(
+            f"{name!r} is a Python package, but not a spaCy pipeline: {package}"
+        )
     return folders[-1]

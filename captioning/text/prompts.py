@@ -71,7 +71,7 @@ class PromptFormat:
 def prompt_format(
     processor: Any, folder: Path, prompt: str, template: Mapping[str, Any] | None = None
 ) -> PromptFormat:
-    """How a processor's model is asked for a caption, and where the caption goes.
+    """The prompt of a processor's model, and the caption's place in it.
 
     Models with a chat template get a user's message of the photo and the prompt. The prompt of the
     model then holds all that the template writes before an answer, such as ``</think>``. Others

@@ -58,7 +58,7 @@ class Vocabulary:
     Args:
         captions: whose words are numbered.
         table: rows of the words that are judged; None for the closed ones.
-        min_count: a word of no row that is rarer has no number of its own.
+        min_count: a rarer word outside all rows has no separate number.
 
     Attributes:
         things: ``(W, K) int64`` thing that each meaning of each row names, 0 beyond a row.

@@ -4,7 +4,7 @@ A row holds words that can stand for one another. Many may both be right of one 
 (*coat*, *jacket*), broader words (*bird*, *duck*), neighbours on a scale (*orange*, *red*), ages
 (*girl*, *woman*), and things that appear beside each other in a photo (*tree*, *fence*). These are
 not rivals. A table says which they are, and so do the captions: words that captions of one photo
-use for each other far more often than other words of their row are no rivals there.
+use for each other far more often than other words of their row are not rivals there.
 """
 
 from __future__ import annotations

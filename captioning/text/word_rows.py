@@ -101,7 +101,7 @@ def closed_rows() -> RowTable:
 def negation_rows() -> RowTable:
     """The topic `NEGATION`: *with* and *without*, and after words of having *a* and *no*.
 
-    Negations are rare in captions, so all of them are in doubt: judged where they are asked for.
+    Negations are rare in captions, so all of them are in doubt: judged on request.
     """
     table = table_of({NEGATION: _NEGATIONS})
     return replace(table, only_after=dict.fromkeys(("a", "an", "no"), _HAVING))

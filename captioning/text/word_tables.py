@@ -118,7 +118,7 @@ def to_vector(
         raise ValueError(f"{place}: not numbers after {word!r}") from error
     if len(vector) != size or not np.isfinite(vector).all():
         raise ValueError(
-            f"{place}: wanted {size} finite values for {word!r}, got {len(vector)}; {remedy}"
+            f"{place}: needs {size} finite values for {word!r}, got {len(vector)}; {remedy}"
         )
     return vector
 
@@ -160,7 +160,7 @@ class GloveVectors(AbstractWordVectors):
             heads = [line.split() for line in islice(lines, 2)]
         heads = [head for head in heads if len(head) > 2]
         if not heads:
-            raise ValueError(f"{path}: no line of a word and its values; is it a GloVe file?")
+            raise ValueError(f"{path}: no line has a word and its values; is it a GloVe file?")
         self._size = len(heads[0]) - 1
         self._vectors: dict[str, np.ndarray | None] = {}
 
@@ -221,7 +221,7 @@ class TokenTable(AbstractWordVectors):
         """
         if tokenizer.get_vocab_size() > len(table):
             raise ValueError(
-                f"{name}: a row a token is wanted: got {len(table)} rows for "
+                f"{name}: there must be a row for each token: got {len(table)} rows for "
                 f"{tokenizer.get_vocab_size()} tokens"
             )
         self.name = name

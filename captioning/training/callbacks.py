@@ -264,8 +264,8 @@ class CaptionEvaluation(pl.Callback):
         except Exception:
             named = f" plugins=[{','.join(self._plugins)}]" if self._plugins else ""
             log.warning(
-                f"{self.folder} keeps the captions and the standard scores; those of the further "
-                f"metrics come by: captioning evaluate run={self.folder} "
+                f"{self.folder} keeps the captions and the standard scores; compute further "
+                f"metrics with: captioning evaluate run={self.folder} "
                 f"extra_metrics=[{','.join(self._extra)}]{named}"
             )
             raise
@@ -292,7 +292,8 @@ def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
     if len(captions) >= MIN_IMAGES and share < MIN_DISTINCT_SHARE:
         log.warning(
             f"COLLAPSED? epoch {epoch}: {len(captions)} validation images got {number} different "
-            f"captions, such as {captions[0]!r}. In a first epoch that may pass; if it stays, the "
+            f"captions, such as {captions[0]!r}. In a first epoch this may pass; if it persists, "
+            f"the "
             "captioner does not look at the images: try another optimizer.lr, and check features="
         )
     return share
@@ -466,7 +467,7 @@ class Speed(pl.Callback):
 
 
 class Monitor(pl.Callback):
-    """Logs every ``trainer.log_every_n_steps`` updates, and looks at no tensor between.
+    """Logs every ``trainer.log_every_n_steps`` updates, and reads no tensor in between.
 
     ``train/learning_rate``; ``train/gradient_norm`` before clipping; ``speed/interval``, captions
     a second of all processes since the last time, validation left out; ``memory/process_mib`` in

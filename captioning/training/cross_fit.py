@@ -37,7 +37,7 @@ _READ_AT_ONCE = 128  # photos
 class CrossFit:
     """Cosines of photos and captions in joint spaces that never saw them together.
 
-    The heads are trained when they are first asked for, and kept in files.
+    The heads are trained at their first use, and kept in files.
 
     Args:
         backbone: frozen network of the photos.

@@ -51,7 +51,7 @@ def check_opened(
         settings: the run's settings.
         folder: the run's folder.
         rosters: present rosters by split.
-        accept: log what has changed instead; None: the caller has no setting for that.
+        accept: log the changes instead; None: the caller has no setting for that.
 
     Raises:
         ValueError: they have changed, see `check_record`.
@@ -109,8 +109,8 @@ def _refuse_leaks(settings: TrainSettings, rosters: Mapping[str, Roster], keys: 
         )
         if not settings.data.accept_changes:
             raise ValueError(
-                f"{problem}: take the splits of that run (the same data.seed and data.held_out), "
-                "or begin with another captioner; data.accept_changes=true trains all the same"
+                f"{problem}: use the splits of that run (the same data.seed and data.held_out), "
+                "or start from another captioner; data.accept_changes=true trains all the same"
             )
         log.warning(problem)
 
@@ -126,7 +126,7 @@ def _warn_of_copies(rosters: Mapping[str, Roster], keys: Keys) -> None:
         if found:
             pairs = [f"{image_id} is {other}" for image_id, other in found.items()]
             log.warning(
-                f"{len(found)} of {len(rosters[split].rows_by_image)} {split} photos are training "
-                f"photos, too ({shown(pairs)}): scores will be too good; remove them from one of "
-                "both (`captioning check` lists copies)"
+                f"{len(found)} of {len(rosters[split].rows_by_image)} {split} photos are also "
+                f"training photos ({shown(pairs)}): scores will be too good; remove them from "
+                f"one of the two (`captioning check` lists copies)"
             )

@@ -53,8 +53,8 @@ class _Step:
 class FiniteLoss(pl.Callback):
     """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal.
 
-    A step's losses are looked at once they have come from the device, a step or two later; all of
-    them before an epoch's end and before anything is saved.
+    A step's losses are checked when they arrive from the device, a step or two later; all of them
+    before an epoch's end and before anything is saved.
     """
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ def _text_reader(settings: TrainSettings) -> AbstractBatchReader:
     """The reader that the model has for captions without photos."""
     if not settings.model.texts:
         raise ValueError(
-            f"corpus={settings.corpus.name} is of captions without photos, from which "
+            f"corpus={settings.corpus.name} has captions without photos, from which "
             f"model={settings.model.name} cannot learn: choose model=viecap or corpus=none"
         )
     return build_part(settings.model.texts)
@@ -101,7 +101,7 @@ def load_pictures(
 
     Args:
         chosen: the config group ``features``.
-        rosters: whose photos are looked at.
+        rosters: whose photos are checked.
         whole_first: see `FeatureReader`.
 
     Raises:
@@ -146,7 +146,8 @@ def check_imported(store: FeatureStore, rosters: Sequence[Roster]) -> None:
             if ids.setdefault(sample.image_path, sample.image_id) != sample.image_id:
                 raise ValueError(
                     f"{roster.name}: {sample.sample_id} has the photo of image "
-                    f"{ids[sample.image_path]}, and imported features go by image id: choose "
+                    f"{ids[sample.image_path]}, but imported features are found by image id: "
+                    f"choose "
                     "features= with a backbone, or leave out the step that exchanges photos"
                 )
 

@@ -2,8 +2,8 @@
 
 Photos and sentences go once through their frozen networks; only the two heads of
 `captioning.vision.joint_space` are trained, on the pooled features and sentence vectors. Settings
-are in ``configs/joint_space.yaml``; they were chosen by the validation photos, and the test photos
-are looked at once, at the end.
+are in ``configs/joint_space.yaml``; the validation photos choose them, and the test photos are used
+once, at the end.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def read_rosters(settings: DataSettings, more: Data | None, *, num_more: int) ->
             if not samples:
                 raise ValueError(
                     f"more={more.name} has {len(roster.rows_by_image)} photos and "
-                    f"num_more={num_more} of them are trained on: none is left for the "
-                    "test; lower num_more"
+                    f"num_more={num_more} of them are for training: none is left for the test; "
+                    f"lower num_more"
                 )
             rosters[split] = build_roster(f"{more.name}/{split}", samples, roster.dropped)
     return rosters
@@ -379,9 +379,9 @@ def retrieval_scores(
         seed: seed of the shuffled pairs: each caption beside another image, drawn evenly.
 
     Returns:
-        ``text-to-image R@k``: share of captions whose image is among the k nearest;
-        ``image-to-text R@k``: share of images of which a caption is among the k nearest;
-        ``AUC``: probability that a matched pair is nearer than a shuffled one.
+        ``text-to-image R@k``: share of captions whose image is among the k nearest; ``image-to-text
+        R@k``: share of images with a caption among the k nearest; ``AUC``: probability that a
+        matched pair is nearer than a shuffled one.
 
     Raises:
         ValueError: an image without captions, less than two images, or embeddings that are not

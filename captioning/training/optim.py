@@ -150,7 +150,7 @@ def rounds(
     Bujimalla et al., Step 3: four rounds, scaled by 0.5 (Sch1) or 0.8 (Sch2).
 
     Args:
-        optimizer: its learning rate is that of the first round's start.
+        optimizer: its learning rate is the first round's initial one.
         horizon: updates of the whole run.
         num_rounds: at least 1; not more than there are updates.
         scale: above 0.

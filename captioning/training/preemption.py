@@ -92,7 +92,7 @@ class Preemption(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Save, if that is asked for and this was the last batch of an update."""
+        """Save, if requested and this was the last batch of an update."""
         wish = self._agreed(trainer)
         is_updated, self._step = trainer.global_step > self._step, trainer.global_step
         if not wish or not is_updated or trainer.is_last_batch or _is_validated(trainer):

@@ -195,16 +195,16 @@ def _check_number(metric: str, least: int, search: AbstractSearch) -> None:
     if search.captions_per_image < least:
         raise ValueError(
             f"extra_metrics={metric} needs {least} captions or more of each image: this search "
-            f"gives {search.captions_per_image}; raise search.num_captions, or choose "
+            f"returns {search.captions_per_image}; raise search.num_captions, or choose "
             f"extra_metrics=[{metric}] in captioning evaluate run=RUN"
         )
 
 
 def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
-    """Refuse a search by which a run's own validation and test could not caption.
+    """Refuse a search that a run's own validation and test cannot use.
 
     Raises:
-        ValueError: it needs constraints, or the model lacks what it needs.
+        ValueError: it needs constraints, or the model lacks a part that it needs.
     """
     if search.needs_machines:
         raise ValueError(
@@ -256,12 +256,12 @@ def _check_folder(folder: Path) -> None:
         parent = parent.parent
     if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
         raise PermissionError(
-            f"run_dir={folder} cannot be written ({parent} is not ours to write); "
+            f"run_dir={folder} cannot be written ({parent} is not writable); "
             "choose another run_dir= or set paths.runs="
         )
     free = shutil.disk_usage(parent).free
     if free < MIN_FREE_BYTES:
         raise OSError(
-            f"only {free / 2**20:.0f} MiB are free where {folder} lies, a run wants "
+            f"only {free / 2**20:.0f} MiB are free where {folder} lies, a run needs "
             f"{MIN_FREE_BYTES / 2**20:.0f}; free space or choose another run_dir="
         )

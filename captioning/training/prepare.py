@@ -90,11 +90,11 @@ def prepare(
         features: features of its photos.
         spread: runs the computation of features; None: this process does.
         download: fetch files that have an address.
-        verify: read all features, those of other data in the same folder too.
+        verify: read all features, also features of other data in the same folder.
         plugins: packages that other processes import.
 
     Returns:
-        Whether the data set is ready; what is missing was shown.
+        Whether the data set is ready; the missing files were listed.
 
     Raises:
         ValueError: damaged annotations, photos or features.
@@ -156,7 +156,7 @@ def _fetch_group(url: str, group: list[NeededFile], root: Path, bars: Progress) 
     target = root / (url.rsplit("/", 1)[-1] if missing[0].unpack else missing[0].path)
     if sha256 is None and not target.exists():
         raise ValueError(
-            f"{url}: no SHA-256 of it is known, so another file could not be told from it; fetch "
+            f"{url}: no SHA-256 of it is known, so its content cannot be verified; fetch "
             f"it by hand and put it at {target}, or give its sha256: in a YAML of your own"
         )
     if not target.exists():
@@ -427,7 +427,7 @@ def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: floa
                 done += len(block)
                 progress.update(task, completed=done)
     if total is not None and done < total:
-        raise ConnectionError(f"broke off after {done} of {total} bytes")
+        raise ConnectionError(f"the connection broke after {done} of {total} bytes")
 
 
 def _note(part: Path) -> Path:
@@ -539,7 +539,8 @@ def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
     written_header, detections = read_detections(out)
     if written_header != header:
         raise ValueError(
-            f"{out}: made with other settings ({json.dumps(written_header)}); choose another out="
+            f"{out}: its files were made with other settings ({json.dumps(written_header)}); "
+            f"choose another out="
         )
     return set(detections)
 

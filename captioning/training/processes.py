@@ -210,7 +210,7 @@ def connected(trainer: pl.Trainer, folder: RunFolder) -> Lifeline | None:
             else:
                 links = {_joined(main, port, secret, rank): (0, host)}
         except OSError as error:
-            log.warning(f"process {rank} does not hear when others end: {error}")
+            log.warning(f"process {rank} is not informed when others end: {error}")
             return None
     return Lifeline(rank=rank, world_size=world_size, links=links, folder=folder)
 

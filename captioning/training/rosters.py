@@ -143,7 +143,7 @@ def trains_on_text(settings: AbstractDataSettings) -> bool:
 
 
 def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPUS) -> Roster:
-    """The captions of a corpus, whose photos are not looked at.
+    """The captions of a corpus, without its photos.
 
     Args:
         chosen: the corpus.
@@ -151,8 +151,7 @@ def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPU
         group: key of the corpus, for errors.
 
     Raises:
-        ValueError, OSError: there is no corpus or it cannot be read, or a share of it that makes
-            no sense.
+        ValueError, OSError: there is no corpus or it cannot be read, or an invalid share of it.
     """
     if not chosen.train:
         where = "corpus" if group == CORPUS else f"corpus@{group}"

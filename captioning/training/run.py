@@ -112,7 +112,7 @@ def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str
 
     Raises:
         ValueError: the folder holds a run of other settings, or they do not go together.
-        MemoryError: too little memory; names what to lower.
+        MemoryError: too little memory; names the settings to lower.
         Stopped: a signal asked for it; the results so far are kept, and a Slurm job is requeued.
     """
     check_run(settings)
@@ -159,7 +159,7 @@ def _train(
     set_up(settings)
     experiment = build(settings, folder, signals)
     if checkpoint is not None:
-        log.info(f"going on from {checkpoint}")
+        log.info(f"resuming from {checkpoint}")
     try:
         with memory_advice(settings, experiment.model), ends_together(experiment.trainer):
             fit(
@@ -196,7 +196,7 @@ def _check_finished(settings: TrainSettings, folder: RunFolder) -> None:
         with lasting_records():
             splits, _ = read_splits(settings)
     except OSError as error:
-        log.info(f"{folder.path}: its data are not compared with those of now: {error}")
+        log.info(f"{folder.path}: its data are not compared with the present data: {error}")
         return
     accept = settings.data.accept_changes
     check_opened(settings, folder.path, rosters_of(splits), accept=accept)
@@ -618,5 +618,5 @@ def _read(path: Path, read: Callable[[], Value]) -> Value | None:
     try:
         return read()
     except (ValueError, OSError) as error:
-        log.warning(f"{error}: it is made again")
+        log.warning(f"{error}: it is computed again")
         return None

@@ -112,7 +112,7 @@ class NeededFile(AbstractSettings):
         what: its content.
         source: who gives it, and where on their pages.
         url: official address, or None where a person must ask for it.
-        sha256: digest of what ``url`` gives; without it nothing is fetched.
+        sha256: digest of the file at ``url``; without it no file is fetched.
         unpack: ``url`` gives a zip archive that holds ``path``.
         photos: it holds photos, which imported features make needless.
     """
@@ -280,7 +280,7 @@ class TrainSettings(AbstractDataSettings, AbstractCaptionerSettings):
 
     @property
     def accelerator(self) -> str:
-        """Lightning's, by which it finds devices."""
+        """Lightning's setting for devices."""
         return str(self.trainer.get("accelerator", "auto"))
 
     @property

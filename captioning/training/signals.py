@@ -75,7 +75,7 @@ class StopSignals:
             return
         self.received = number
         if not self.deferred:
-            raise Stopped("stopped outside of training; resume=auto resumes", number=number)
+            raise Stopped("stopped before or after training; resume=auto resumes", number=number)
 
     def obey(self) -> None:
         """Handle signals at once from now on, starting with a noted one.

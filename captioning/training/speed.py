@@ -103,8 +103,8 @@ def tell_of_speed(settings: TrainSettings) -> None:
     exact = str(settings.precision) in ("32-true", "32")
     if uses_cuda(settings.accelerator) and exact and settings.speed == Speed():
         log.info(
-            f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs then no "
-            "longer end in the same bits (docs/guides/gpu.md)"
+            f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs are then "
+            f"no longer equal to the bit (docs/guides/gpu.md)"
         )
 
 

@@ -65,12 +65,12 @@ class Start:
         if not isinstance(tokenizer, WordTokenizer):
             raise ValueError(
                 f"new_words={new_words}: the captioner of start_from={self.name} reads captions by "
-                "parts of words and needs no new ones: leave new_words out"
+                f"sub-words and needs no new words: leave new_words out"
             )
         if tokenizer.words[-1] == CONTROL_TOKENS[-1]:
             raise ValueError(
                 f"new_words={new_words}: the vocabulary of start_from={self.name} ends with "
-                "control tokens, behind which no words can stand: leave new_words out"
+                "control tokens, after which no words can be added: leave new_words out"
             )
         return tokenizer.with_words(captions, min_count=new_words)
 
@@ -121,8 +121,8 @@ def load_start(name: str | None, *, features: str) -> Start | None:
     if start.features != features:
         log.warning(
             f"start_from={name}: its captioner was trained on features={start.features}, this run "
-            f"has features={features}: unless both come from the same backbone, it has "
-            "to learn to see again"
+            f"has features={features}: unless both come from the same backbone, it must learn to "
+            f"read photos again"
         )
     return start
 
@@ -178,7 +178,7 @@ def _of_bundle(name: str, folder: Path) -> Start:
     bundle = read_bundle(folder)
     if bundle.weights is None:
         raise ValueError(
-            f"start_from={name}: a model of transformers, which model= loads: give "
+            f"start_from={name}: a model of transformers, which model= loads: set "
             f"model.pretrained={transformers_folder(folder)} in its place"
         )
     weights, backbone = dict[str, Tensor](), dict[str, Tensor]()

@@ -43,12 +43,11 @@ class StepMemory:
 
     Attributes:
         weights: all of the model, and its buffers.
-        gradients: gradients of what trains.
+        gradients: gradients of trained parameters.
         optimizer: its states between steps.
-        activations: the most beside these: what the backward pass needs of a batch, or what an
-            update needs for a moment.
-        workspace: workspace of libraries that compute on a CPU, and what their allocator cannot
-            use.
+        activations: the most beside these: memory of a batch for the backward pass, or peak memory
+            of an update.
+        workspace: workspace of CPU libraries, and memory that their allocator cannot use.
         logits: how much of the activations has a number a word of the vocabulary.
         image_states: image states of all photos, see `captioning.models.layers.image_states`.
         is_measured: whether a real step was measured.
@@ -93,7 +92,7 @@ def step_memory(model: AbstractCaptioner[Any], batch: Batch) -> StepMemory:
     try:
         return rehearsed(model, batch, is_real=False)
     except Exception as error:  # noqa: BLE001 - of whoever asks for a value
-        log.info(f"memory of a step: a step is made to measure it ({type(error).__name__})")
+        log.info(f"memory of a step: measured by making a step ({type(error).__name__})")
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     found = rehearsed(model, batch, is_real=True)
     for buffer, before in buffers:

@@ -66,7 +66,7 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
 def num_updates(settings: TrainSettings, batches_per_epoch: int) -> int:
     """Updates of a whole run, the horizon of its schedule.
 
-    Remaining batches at an epoch's end make an update of their own. The run ends early by
+    Remaining batches at an epoch's end make a separate update. The run ends early by
     ``trainer.limit_train_batches``, a number of batches (int) or a share of them (float) in each
     epoch, and by ``trainer.max_steps``; -1 or no value for the latter means no limit.
     """

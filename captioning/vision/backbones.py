@@ -501,7 +501,7 @@ def _timm_network(name: str, weights: str | Path | None, image_size: int | None)
     timm, plain = _timm(), name.partition("@")[0]
     if not timm.is_model(plain) and not plain.startswith("hf-hub:"):
         close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
-        raise ValueError(f"unknown backbone {name!r}; timm names that are near: {close}")
+        raise ValueError(f"unknown backbone {name!r}; similar timm names: {close}")
     sizes: dict[str, Any] = {"img_size": image_size} if image_size and "vit" in name else {}
     if weights is None:
         return _hub_network(name, sizes)
@@ -599,7 +599,9 @@ def _probe_grid(network: Any, image_size: int, dim: int) -> tuple[int, int]:
         return int(height), int(cells.shape[1] // height)
     side = round(cells.shape[1] ** 0.5)
     if side * side != cells.shape[1]:
-        raise ValueError(f"{type(network).__name__}: {cells.shape[1]} cells are no square grid")
+        raise ValueError(
+            f"{type(network).__name__}: {cells.shape[1]} cells do not form a square grid"
+        )
     return side, side
 
 
@@ -621,8 +623,8 @@ class EfficientNetLite(nn.Module):
     """The network; its tensors are empty until a state dict is loaded with ``assign=True``.
 
     Args:
-        width: channels, as a multiple of those of Lite0.
-        depth: blocks of a stage, as a multiple of those of Lite0.
+        width: channels, as a multiple of Lite0's.
+        depth: blocks of a stage, as a multiple of Lite0's.
 
     Attributes:
         num_features: channels of `forward_features`.

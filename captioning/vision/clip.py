@@ -69,7 +69,9 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
         )
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "clip":
-        raise ValueError(f"{folder}: weights of {kind!r}, no CLIP; similarity=siglip reads SigLIP")
+        raise ValueError(
+            f"{folder}: weights of {kind!r}, not of a CLIP; similarity=siglip reads SigLIP"
+        )
     library: Any = importlib.import_module("transformers")  # slow, and needed here only
     network = load_network(library.CLIPModel, folder, name=str(folder), kind="a CLIP")
     config = network.config
@@ -105,7 +107,7 @@ def _preprocess(folder: Path) -> transforms.Compose:
     short = short["shortest_edge"] if isinstance(short, dict) else short  # an older form
     sides = {crop["height"], crop["width"]} if isinstance(crop, dict) else {crop}
     if len(sides) != 1:
-        raise ValueError(f"{path}: photos must be squares: got {crop}")
+        raise ValueError(f"{path}: photos must be square: got {crop}")
     return transforms.Compose(
         [
             transforms.Resize(short, interpolation=InterpolationMode.BICUBIC),
@@ -270,7 +272,7 @@ def build_clip(
         )
     except Exception as error:  # open_clip wraps what the hub and the readers raise
         raise ValueError(
-            f"{file or name}: no weights that can be read for {name} ({error}); give a "
+            f"{file or name}: unreadable weights for {name} ({error}); give a "
             ".safetensors file, or a torch file that holds tensors alone"
         ) from error
     return ClipEncoder(

@@ -276,7 +276,9 @@ def read_labels(path: str | Path) -> list[str]:
     while names and not names[-1]:
         names.pop()
     if not names or not all(names):
-        raise ValueError(f"{path}: must hold a class name in every line; an empty one hides which")
+        raise ValueError(
+            f"{path}: must hold a class name in every line; an empty line hides a class"
+        )
     return names
 
 
@@ -285,14 +287,15 @@ def _published(name: str, weights: str) -> tuple[nn.Module, Sequence[str]]:
     published = get_model_weights(name)
     if weights not in published.__members__:
         raise ValueError(
-            f"weights {weights!r} are none of torchvision's for {name} "
+            f"weights {weights!r} are not torchvision's weights for {name} "
             f"({', '.join(published.__members__)}); a file of weights needs labels=FILE too"
         )
     try:
         network = get_model(name, weights=published[weights])
     except OSError as error:
         raise ConnectionError(
-            f"the weights of {name!r} could not be had ({error}); fetch them on a machine with "
+            f"the weights of {name!r} could not be downloaded ({error}); fetch them on a machine "
+            f"with "
             "network and give weights=FILE labels=FILE"
         ) from error
     return network, published[weights].meta["categories"]

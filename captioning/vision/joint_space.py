@@ -257,5 +257,5 @@ def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
         heads.load_state_dict({key: tensor.float() for key, tensor in tensors.items()})
         trained_over = {part: str(about[part]) for part in ("backbone", "sentences")}
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path}: holds no heads of a joint space ({error!r})") from error
+        raise ValueError(f"{path}: has no heads of a joint space ({error!r})") from error
     return heads.eval(), trained_over

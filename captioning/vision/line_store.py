@@ -20,8 +20,8 @@ def key_of(*parts: str) -> str:
 class LineStore:
     """Lines of JSON, a key and a value each, in a folder; it grows by appending.
 
-    Each process appends to a file of its own and reads those of all, so nothing is locked. The rest
-    of a killed process's last line is skipped: that value is computed again.
+    Each process appends to its own file and reads all files, so no locks are needed. The rest of a
+    killed process's last line is skipped: that value is computed again.
 
     Args:
         folder: made when something is stored; None keeps values in memory alone.
@@ -48,7 +48,7 @@ class LineStore:
         """Keep values, on disk when this returns.
 
         Raises:
-            OSError: the folder cannot be written; what was stored before remains.
+            OSError: the folder cannot be written; earlier entries remain.
         """
         if not values:
             return
@@ -64,7 +64,7 @@ class LineStore:
             raise type(error)(
                 error.errno,
                 f"{error.strerror}; free space, or set CAPTIONING_CACHE or paths.cache= to another "
-                "folder: what was computed before is kept",
+                "folder: earlier results are kept",
                 str(self.folder),
             ) from error
 

@@ -68,8 +68,8 @@ class SigmoidScorer:
     def __init__(self, *, encoder: DualEncoder) -> None:
         if encoder.sigmoid is None:
             raise ValueError(
-                f"{encoder.space}: no SigLIP, so it gives no probability of a single pair; use its "
-                "cosine: captioning.vision.pair_scorers.CosineScorer"
+                f"{encoder.space}: not a SigLIP, so it has no probability of a single pair; use "
+                f"its cosine: captioning.vision.pair_scorers.CosineScorer"
             )
         self._encoder, self._sigmoid = encoder, encoder.sigmoid
 

@@ -88,7 +88,7 @@ class PairScores:
             elsewhere: scores the captions of photos, some photos at a time, in order.
 
         Raises:
-            ValueError: a score that is NaN, or what `scores` and ``elsewhere`` raise.
+            ValueError: a score is NaN, or `scores` or ``elsewhere`` raises.
         """
         store = self._stored()
         missing = _by_photo(self._keys(pairs), pairs, lambda key: store.get(key) is not None)

@@ -49,11 +49,11 @@ class PhotoCaptions:
         Args:
             photos: I files.
             beginnings: I texts of whole sentences that the captions continue, empty for whole
-                captions; what is returned lacks them. None: whole captions.
+                captions; the result lacks them. None: whole captions.
 
         Raises:
             FileNotFoundError: a photo is not there.
-            ValueError: a photo that cannot be opened, or what the captioner raises.
+            ValueError: a photo cannot be opened, or the captioner raises.
             OSError: the cache cannot be written; captions stored before remain.
         """
         photo_keys, texts = self._photo_keys(photos), beginnings or [""] * len(photos)

@@ -1,4 +1,4 @@
-"""Locations of photos: each in a file of its own, or in a shard of many.
+"""Locations of photos: each in its own file, or in a shard of many.
 
 A photo in a shard has a path as others have, which leads on into the shard:
 
@@ -68,7 +68,7 @@ def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
 
 
 def place_in_shard(path: str | Path) -> ShardPlace | None:
-    """The location of a photo in a shard; None for one in a file of its own."""
+    """The location of a photo in a shard; None for one in its own file."""
     text = str(path)
     if "/@" not in text:
         return None
@@ -83,7 +83,7 @@ def photo_exists(path: str | Path) -> bool:
 
 
 def photo_stamp(path: str | Path) -> tuple[int, int]:
-    """Size and time of change (ns) of a photo's file, by which a change is noticed.
+    """Size and time of change (ns) of a photo's file, which reveal a change.
 
     Raises:
         OSError: it is not there.

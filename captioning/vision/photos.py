@@ -22,7 +22,7 @@ _inside: list[warnings.catch_warnings] = []  # once for each thread inside; all 
 
 @contextmanager
 def pillow_warnings_ignored() -> Iterator[None]:
-    """Inside, nothing is warned of; filters are as before when the last thread has left.
+    """Inside, no warnings are shown; filters are as before when the last thread has left.
 
     Python's own context keeps filters by process: if two threads overlap, the last to leave would
     restore the other's setting.
@@ -145,7 +145,7 @@ def photo_sizes(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no photo.
+        ValueError: it is not a photo.
     """
     try:
         with pillow_warnings_ignored(), _opened(path, content) as image:

@@ -157,7 +157,7 @@ class PromptedProcessor:
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"{type(self.processor).__name__}: its output {name!r} is a "
-                f"{type(value).__name__} and no tensor, and {self.kind} is not known to the "
+                f"{type(value).__name__}, not a tensor, and {self.kind} is not known to the "
                 "framework; use another model"
             ) from error
 
@@ -189,7 +189,7 @@ class PromptedProcessor:
         longer = self._longer(photos[0])
         ids = f"{PREFIX}input_ids"
         if ids not in small:
-            raise ValueError(f"{type(self.processor).__name__} gives no input_ids of a text")
+            raise ValueError(f"{type(self.processor).__name__} returns no input_ids for a text")
         number = longer[ids].shape[1] - small[ids].shape[1]
         by_text, captions = set[str](), dict[str, Tensor | None]()
         for name, value in small.items():
@@ -235,7 +235,7 @@ class PromptedProcessor:
                 f"{self.folder}: {type(self.processor).__name__} reads what its chat template "
                 f"writes as {mine.shape[1]} tokens, first {mine[0, :4].tolist()}; its own "
                 f"apply_chat_template gives {own.shape[1]}, first {own[0, :4].tolist()}. The model "
-                "would be asked in a way that it does not know; save the model's own processor"
+                f"would read a prompt of unknown form; save the model's own processor"
             )
 
     def _own_ids(self, photo: Image.Image, question: ChatQuestion) -> Tensor:
@@ -273,8 +273,8 @@ class PromptedProcessor:
         if not (value[:, value.shape[1] - number + 1 :] == last).all():
             raise ValueError(
                 f"{type(self.processor).__name__}: its tensor {short!r} has values by token that "
-                f"differ within a text, and {self.kind} is not known to the framework: a caption's "
-                "values there cannot be told"
+                f"differ within a text, and {self.kind} is not known to the framework: the values "
+                f"of a caption's tokens are unknown"
             )
         return None if torch.equal(last, prompt[:, -1:]) else last.clone()
 

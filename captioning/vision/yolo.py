@@ -106,7 +106,7 @@ class YoloDetector(AbstractDetector):
             scores, classes = (rows[:, 4:5] * rows[:, 5:]).max(dim=1)
         else:
             raise ValueError(
-                f"{self._file}: answers with {shape}, which is no answer of a YOLO with "
+                f"{self._file}: answers with {shape}, which is not an output of a YOLO with "
                 f"{num_classes} classes: (1, {4 + num_classes}, N) or (1, N, 6) of Ultralytics', "
                 f"(1, N, {5 + num_classes}) of YOLOv5's"
             )
@@ -138,5 +138,5 @@ def _class_names(model: str | Path, facts: dict[str, str]) -> list[str]:
         return [str(names[number]) for number in range(len(names))]
     except (KeyError, *_UNREADABLE) as error:
         raise ValueError(
-            f"{model}: names no classes; labels=FILE takes them, one a line"
+            f"{model}: names no classes; give them by labels=FILE, one a line"
         ) from error

@@ -27,19 +27,19 @@ SENTENCES = "sentences"
 class CuratedDataset(Dataset):
     """Items of the epoch under way; ``curation.end_epoch()`` changes them.
 
-    Its length stays that of the first epoch, so that a loader, a sampler and a schedule that were
-    made once stay right: where samples were removed, others come a second time in their places,
-    drawn by seed and epoch. So all policies make equal updates.
+    It keeps the first epoch's length, so that a loader, a sampler and a schedule made once stay
+    valid: where samples were removed, others come a second time in their places, drawn by seed and
+    epoch. So all policies make equal updates.
 
     An item is a mapping, and has the sample's row under ``"row"``, as `Curation.add` needs it.
 
     Args:
         source: makes an item of a `Sample`; or a data set whose items are mappings, one for each
-            row of the roster in its order. Of those, an edited caption or image takes the place of
-            what is under ``caption_key`` and ``image_key``.
+            row of the roster in its order. In these items an edited caption or image replaces the
+            value of ``caption_key`` or ``image_key``.
         curation: is followed.
-        shuffle: whether each epoch has an order of its own, by its number and the run's seed
-            alone: with a loader that does not shuffle, a resumed run sees the same batches.
+        shuffle: whether each epoch has its own order, by its number and the run's seed alone: with
+            a loader that does not shuffle, a resumed run sees the same batches.
         fixed_length: False: the length is that of the live samples; build a new loader in every
             epoch.
         caption_key, image_key: keys of the data set's items.
@@ -85,7 +85,7 @@ class CuratedDataset(Dataset):
             ValueError: the source makes no mapping.
         """
         if not -len(self) <= position < len(self):
-            raise IndexError(f"position {position} of {len(self)}")
+            raise IndexError(f"position {position} is outside of {len(self)} items")
         sample = self.current.samples[self._positions()[position]]
         item = self._make(sample)
         if not isinstance(item, Mapping):
@@ -109,7 +109,7 @@ class CuratedDataset(Dataset):
     def as_table(self) -> Any:
         """The same as a ``datasets.Dataset``, for trainers that take nothing else (TRL).
 
-        Items are made when they are asked for, so the table follows curation too.
+        Items are made on request, so the table follows curation too.
         """
         import datasets
 
@@ -250,7 +250,7 @@ class RowCollator:
         if not isinstance(labels := batch.get("labels"), Tensor):
             raise ValueError(
                 f"collate gave no labels (B, T), of which sentences are told apart: got "
-                f"{sorted(batch)}; add them, -100 where a token is not learnt"
+                f"{sorted(batch)}; add them, with -100 for tokens outside the loss"
             )
         samples = [self._sample(row) for row in batch[ROW].tolist()]
         spans = label_spans(labels, [sample.caption for sample in samples], self.tokenizer)
@@ -276,8 +276,8 @@ def _is_masked(sample: Sample, span: Span) -> bool:
         if max(span[0], mask.start) < min(span[1], mask.stop):
             if mask.weight:
                 raise ValueError(
-                    f"{sample.sample_id!r} has a mask of weight {mask.weight}, but labels are "
-                    "learnt or not: set weight=0 of the policy (curation.amend.weight=0)"
+                    f"{sample.sample_id!r} has a mask of weight {mask.weight}, but labels cannot "
+                    f"be weighted: set weight=0 of the policy (curation.amend.weight=0)"
                 )
             return True
     return False

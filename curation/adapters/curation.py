@@ -308,7 +308,7 @@ class Curation:
         return self.view.roster
 
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of the epoch under way; ``row`` is what `add` takes."""
+        """The samples of the epoch under way; pass ``row`` to `add`."""
         return self.view.samples()
 
     @property
@@ -541,7 +541,7 @@ def _as_batch(
         if tensor.shape != rows.shape and not by_sentence:
             raise ValueError(
                 f"{name} must have one value for each row {tuple(rows.shape)}: got "
-                f"{tuple(tensor.shape)}; a mean over the batch tells nothing of its samples"
+                f"{tuple(tensor.shape)}; a mean over the batch has no losses of samples"
             )
     if rows.device.type == "cpu" and rows.numel():
         low, high = int(rows.min()), int(rows.max())

@@ -36,7 +36,7 @@ def read_state(path: Path) -> dict[str, Any]:
             _put(state, name.split("."), tensor)
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise ValueError(
-            f"{path}: no state of curation ({error}): it was damaged or cut off; restore it, or "
+            f"{path}: not a state of curation ({error}): it was damaged or cut off; restore it, or "
             "start from scratch with first_epoch=0"
         ) from error
     return state

@@ -33,10 +33,10 @@ class LightningCuration(pl.Callback):
 
     Args:
         curation: the run's curation.
-        losses_of: gives rows and losses, each ``(B,)``, of what ``training_step`` returned and of
-            the batch. Default: rows under one of `ROWS` in the result or in the batch, losses under
-            one of `LOSSES` in the result. Further measurements that `Curation.open` lists
-            are taken from the result under their names.
+        losses_of: returns rows and losses, each ``(B,)``, from the result of ``training_step`` and
+            from the batch. Default: rows under one of `ROWS` in the result or in the batch, losses
+            under one of `LOSSES` in the result. Further measurements that `Curation.open` lists are
+            taken from the result under their names.
     """
 
     def __init__(self, curation: Curation, *, losses_of: LossesOf | None = None) -> None:

@@ -128,8 +128,8 @@ def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
-            f"{type(tokenizer).__name__} gives no offsets, by which tokens belong to sentences: "
-            "load a fast one (AutoTokenizer, or tokenizer=processor.tokenizer)"
+            f"{type(tokenizer).__name__} gives no offsets, which assign tokens to sentences: load "
+            f"a fast one (AutoTokenizer, or tokenizer=processor.tokenizer)"
         )
     return [
         _spans_in(row, caption, tokenizer)

@@ -37,8 +37,8 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
             groups placed there, such as ``similarity@curation.score=joint_space``.
 
     Raises:
-        ValueError: no such policy, group or key, or a wrong value; or one that needs passes of its
-            own over the samples, which a loop of yours makes itself.
+        ValueError: no such policy, group or key, or a wrong value; or one that needs separate
+            passes over the samples, which your own loop makes itself.
     """
     for override in overrides:
         if not _is_of_curation(override):
@@ -62,7 +62,8 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
     values = OmegaConf.create({"curation": values}).curation
     if not str(values.probe.get("_target_", ONLINE)).endswith(ONLINE):
         raise ValueError(
-            "curation/probe: a loop of yours measures itself: leave it out, name the measurement "
+            "curation/probe: your own loop measures losses itself: leave it out, name the "
+            "measurement "
             "in Curation.open(signals=...) and give it to curation.add"
         )
     if values.keep is not None:

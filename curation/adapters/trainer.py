@@ -155,8 +155,8 @@ class TrainerCuration(TrainerCallback):
             )
         if self._rows is not None and self._sentences is None and self.curation.needs_sentences:
             raise ValueError(
-                f"the batch has no {SENTENCES!r}, by which sentences have losses and masks: "
-                "collate with with_rows(collate, curation=curation, tokenizer=tokenizer)"
+                f"the batch has no {SENTENCES!r}, which assigns losses and masks to sentences: "
+                f"collate with with_rows(collate, curation=curation, tokenizer=tokenizer)"
             )
         return args, kwargs
 
@@ -245,8 +245,8 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
 def _log_probs(outputs: Any) -> Tensor:
     if outputs.get("log_probs") is None or outputs.get("label_mask") is None:
         raise ValueError(
-            f"the model gave no logits (it gave {list(outputs)}), so captions have no losses of "
-            "their own: switch fused losses off (use_liger_kernel=False)"
+            f"the model gave no logits (it gave {list(outputs)}), so captions have no separate "
+            f"losses: switch fused losses off (use_liger_kernel=False)"
         )
     return outputs["log_probs"]
 

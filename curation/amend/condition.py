@@ -80,7 +80,7 @@ class Condition(AbstractAmender):
         known = scores[context.live_rows]
         known = known[~np.isnan(known)]
         if not len(known):
-            raise ValueError("no sample has a score, by which curation=condition deals buckets")
+            raise ValueError("no sample has a score, which curation=condition needs for buckets")
         unknown = np.isnan(scores)
         drawn = context.random("buckets of samples without a score").choice(known, len(scores))
         edges = np.quantile(known, np.arange(1, self.num_buckets) / self.num_buckets)

@@ -41,7 +41,7 @@ class PseudoLabel(AbstractAmender):
             `constraints_from_classes` or `constraints_from_regions`; constrained search needs it.
         met_only: leave a sample as it is where its constraints were not met.
         online: once a photo has its captions, the current captioner writes them again in every
-            batch with the photo. The journal keeps those of the rounds alone.
+            batch with the photo. The journal keeps only the captions of the rounds.
 
     Raises:
         ValueError: no search, or constrained search without constraints.

@@ -1,6 +1,6 @@
 """CapFilt of a training set outside training: ``captioning curate capfilt data=NAME out=FOLDER``.
 
-Settings are in ``configs/capfilt.yaml``; docs/cards/capfilt.md says what is written.
+Settings are in ``configs/capfilt.yaml``; docs/cards/capfilt.md describes the files.
 
 Shards, which grow by appending, hold the captioner's and the filter's results for each photo.
 """
@@ -166,7 +166,7 @@ def write_shard(
         plugins: see `Job`.
 
     Raises:
-        ValueError: the shard was begun by another captioner or filter, or a photo cannot be opened.
+        ValueError: another captioner or filter began the shard, or a photo cannot be opened.
         OSError: it cannot be written.
     """
     file, photos = shard.file(folder), shard.photos(roster)
@@ -248,7 +248,9 @@ def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str,
     if missing := [str(shard) for shard in shards if not shard.file(folder).is_file()]:
         raise FileNotFoundError(f"{folder}: shards {', '.join(missing)} are missing; make them")
     if len(files) > total:
-        raise ValueError(f"{folder}/shards: shards of several numbers; delete those of one")
+        raise ValueError(
+            f"{folder}/shards: shards of several totals N; delete the shards of all but one"
+        )
     head: dict[str, Any] = {}
     records: dict[str, dict[str, Any]] = {}
     for shard in shards:
@@ -276,7 +278,7 @@ def _add(
         number += 1
     if number < len(photos):
         raise ValueError(
-            f"shard {shard} has {number} of {len(photos)} photos: run it again, it resumes"
+            f"shard {shard} has {number} of {len(photos)} photos: run it again to resume it"
         )
 
 
@@ -305,7 +307,9 @@ class RecordedCaptions:
             ValueError: beginnings, as whole captions were written.
         """
         if any(beginnings or ()):
-            raise ValueError(f"{self.name} wrote whole captions into shards, and continues none")
+            raise ValueError(
+                f"{self.name} wrote whole captions into shards, and cannot continue captions"
+            )
         return [list(self._made[path]) for path in photos]
 
     def release(self) -> None:
@@ -527,7 +531,7 @@ def capfilt(
         split: split of the data set.
         first_images: photos read; None: all.
         steps: the data's steps.
-        seed: seed of what is drawn.
+        seed: seed of the draws.
         spread: runs captioning and scoring; None: this process does.
         plugins: packages that other processes import.
 
@@ -547,8 +551,8 @@ def capfilt(
     where = chosen_spread(spread)
     if chosen is not None and not isinstance(where, Local):
         raise ValueError(
-            "shard=I/N is for a process that is started by hand; with another spread than local "
-            "leave it out, or give shard=merge"
+            "shard=I/N is for processes that the user starts; leave it out with spread= other than "
+            "local, or give shard=merge"
         )
     used = {
         "captioner": None if parts == "filter" else plain(captioner),

@@ -1,4 +1,4 @@
-"""Finds faults in photos and their captions: nothing is trained, and nothing is changed.
+"""Finds faults in photos and their captions: it trains and changes nothing.
 
 ::
 

@@ -49,9 +49,9 @@ def export_cleaned(
         folder: new or empty.
         format: one of `curation.export.export.FORMATS`.
         photos: ``"copy"``, ``"link"`` or ``"none"``; None: as the format needs.
-        mend: ``"words"`` keeps captions in which nothing but one word is surely wrong, with the
-            word replaced, see `curation.check.mend.mendable`; ``"sentences"`` takes sentences that
-            do not fit the photo out of captions, see `curation.check.mend.shortenings`.
+        mend: ``"words"`` keeps captions in which only one word is surely wrong, with the word
+            replaced, see `curation.check.mend.mendable`; ``"sentences"`` takes sentences that do
+            not fit the photo out of captions, see `curation.check.mend.shortenings`.
         seed: the check's seed, for the journal.
         style: form of a format that has several; None: the plain one.
         held_out: share of the photos that each split gets which is drawn; 0: none is drawn.

@@ -1,4 +1,4 @@
-"""The page of a check: what was found, and the worst captions of each kind beside their photos."""
+"""The page of a check: the findings, and the worst captions of each kind beside their photos."""
 
 from __future__ import annotations
 

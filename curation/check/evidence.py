@@ -61,7 +61,7 @@ class Evidence:
         space: name of the space; empty for none.
         splits: splits of photos by path, if the set names them.
         seed: seed of all draws.
-        cache_folder: keeps what networks say of words; None: nothing does.
+        cache_folder: caches the networks' scores of words; None: nothing does.
         generators: facts on a folder for image generators; None: it is no such folder.
         progress: called by a check that takes long with the share that is done.
     """

@@ -1,7 +1,7 @@
 """Checks of whether captions fit their photos, in a space of photos and texts.
 
 Vectors are centred on their means first: captions that suit every photo, and photos that suit every
-caption, would be right and wrong for reasons of their own.
+caption, would be right and wrong for other reasons.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def fit_mixture(given: Values, random: Values) -> Mixture:
 
     Args:
         given: ``(N, F)`` features of the pairs in question, higher for a better fit.
-        random: ``(M, F)`` of pairs of which nearly all are wrong.
+        random: ``(M, F)`` of pairs nearly all of which are wrong.
     """
     middle, scale = random.mean(0), random.std(0).clip(min=1e-6)
     inputs = _with_one((np.concatenate([given, random]) - middle) / scale)

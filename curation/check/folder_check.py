@@ -63,8 +63,8 @@ def check(
         cache_folder: caches embeddings and the networks' scores of words; None: no cache.
         seed: seed of draws.
         quiet: whether no progress is shown.
-        generator: whether the folder is for fine-tuning an image generator, and what is said of
-            it; None: where it looks like one, see `is_for_generators`.
+        generator: whether the folder is for fine-tuning an image generator, with its settings;
+            None: where it looks like one, see `is_for_generators`.
         **reading: arguments of `read_own`, such as ``layout="coco"``.
 
     Raises:
@@ -117,7 +117,8 @@ def _purpose(
     named = [check.name for check in GENERATOR_CHECKS if check.name in thresholds]
     if generator is False and named:
         raise ValueError(
-            f"{named[0]} is a check of folders for image generators, which this one shall not be"
+            f"{named[0]} is a check of folders for image generators, but this folder is checked as "
+            f"another kind"
         )
     is_one = bool(generator) or bool(named)
     if generator is None and not is_one and root is not None:

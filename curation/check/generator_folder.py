@@ -67,12 +67,12 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that is said of a folder as a whole.
+    """A finding on a folder as a whole.
 
     Attributes:
         name: kind, such as ``"fused_words"``.
         said: a sentence.
-        items: files or words, each with what is said of it.
+        items: files or words, each with its finding.
     """
 
     name: str
@@ -111,8 +111,8 @@ class GeneratorFolder:
     Attributes:
         concepts: concepts with disjoint captions.
         bucket: see `Purpose`.
-        shared: rows whose caption is no text of their photo's own, but of its folder.
-        stray: files that are no part of the set.
+        shared: rows whose caption comes from the photo's folder, not from its own text.
+        stray: files outside of the set.
         notes: notes on its files.
         empty: names of photos below the folder whose text is empty.
     """
@@ -372,7 +372,7 @@ def _is_tag(word: str) -> bool:
 
 
 def is_odd(word: str) -> bool:
-    """Whether a word is none of a language: not in MiniLM's vocabulary, or with digits inside."""
+    """Whether a word is in no language: not in MiniLM's vocabulary, or with digits."""
     if len(word) < 3 or _is_tag(word) or not re.search("[^\\W\\d_]", word):
         return False
     if "_" in word:  # as many tags have it

@@ -1,6 +1,7 @@
 """Checks of folders from which image generators are fine-tuned.
 
-A property of more than half of a folder is its habit: it is said once, and no caption is flagged.
+A property of more than half of a folder is its habit: it is reported once, and no caption is
+flagged.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def small_photo(evidence: Evidence) -> Scores:
 
 
 def repeated_caption(evidence: Evidence) -> Scores:
-    """Number of photos with the caption, of those with a text of their own."""
+    """Number of photos with the caption, among photos with their own text."""
     places: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, words in _own_words(evidence).items():
         places[tuple(words)].append(row)
@@ -196,7 +197,7 @@ def alike_caption(evidence: Evidence) -> Scores:
 
 
 def shared_caption(evidence: Evidence) -> Scores:
-    """1 for a photo without a text of its own, whose caption is its folder's."""
+    """1 for a photo without its own text, whose caption is its folder's."""
     shared = _folder(evidence).shared
     return _outliers(
         evidence, dict.fromkeys(shared, "has no text of its own"), "have their folder's caption"
@@ -205,7 +206,7 @@ def shared_caption(evidence: Evidence) -> Scores:
 
 def _folder(evidence: Evidence) -> GeneratorFolder:
     if evidence.generators is None:
-        raise ValueError("the check is of folders for image generators, and this is none")
+        raise ValueError("the check needs a folder for image generators, and this is another kind")
     return evidence.generators
 
 

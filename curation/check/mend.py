@@ -182,7 +182,9 @@ def left_unmended(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int,
 def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacement, str]]:
     """Captions that are flagged for a word alone, as they would be, and what speaks against it."""
     if not 0 <= threshold <= 1:
-        raise ValueError(f"words are replaced from a probability in [0, 1]: got {threshold}")
+        raise ValueError(
+            f"the probability from which words are replaced must be in [0, 1]: got {threshold}"
+        )
     scores = result.scores.get(NAME)
     if scores is None or not scores.words:
         why = "that check was left out" if scores is None else scores.note

@@ -145,7 +145,7 @@ class KeptVectors:
             self.save()
 
     def save(self) -> None:
-        """Write what is new.
+        """Write new entries.
 
         Raises:
             OSError: the folder cannot be written.

@@ -102,7 +102,7 @@ class IssueTable:
 
 
 def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, float]:
-    """Sorts captions for readers: captions with nothing but a wrong word come last.
+    """Sorts captions for readers: captions whose only fault is a wrong word come last.
 
     Which word fits better is often a matter of taste; that a caption is of another photo is none.
     """
@@ -149,11 +149,12 @@ class CheckResult:
         source: the folder.
         seconds: how long it took.
         splits: splits of photos by path, if the folder names them.
-        remove: names of checks that only tell, see `Check.removes`, and shall remove all the same.
+        remove: names of report-only checks, see `Check.removes`, that shall remove captions
+            nevertheless.
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
         notes: notes on the folder as a whole.
-        judge: who took a second look at flagged captions; empty: nobody.
+        judge: the judge of flagged captions; empty: nobody.
         judgements: verdicts by row on all flagged captions, if there is a judge.
     """
 

@@ -1,7 +1,7 @@
 """A check of single sentences: which of a long caption does not belong to its photo.
 
-Sentences are judged as captions of their own, see `curation.check.fit_checks.caption_fit`: by their
-likeness to the photo, and to the other sentences that are said of it.
+Sentences are judged as separate captions, see `curation.check.fit_checks.caption_fit`: by their
+similarity to the photo, and to its other sentences.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How far the photo's other captions support a doubted word: the other word, this one, or nothing.
 
-Captions of a photo speak of several things: a red shirt and a blue ball are no contradiction. So
+Captions of a photo speak of several things: a red shirt and a blue ball are not a contradiction. So
 the other captions must say the other word of the *same thing*: a colour of the same noun, a number
-of the same kind of beings, the sex of the one person, the one animal or vehicle. Where that cannot
-be told without a parser, nothing is said.
+of the same kind of beings, the sex of the one person, the one animal or vehicle. Where this needs a
+parser, it makes no claim.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _of_name(place: _Place) -> Support:
 
 
 def stands_alone(tokens: Sequence[str], place: int) -> bool:
-    """Whether a noun is no part of a compound such as "snow hat" or "race car", as far as told."""
+    """Whether a noun appears not to be part of a compound such as "snow hat" or "race car"."""
     before, after = tokens[max(place - 1, 0) : place], tokens[place + 1 : place + 2]
     begins = not before or not before[0].isalpha() or before[0] in _BEFORE
     if not begins or not after or not after[0].isalpha() or after[0] in _AFTER:

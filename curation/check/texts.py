@@ -202,7 +202,7 @@ def markers(evidence: Evidence) -> Scores:
 
 
 def templates(evidence: Evidence) -> Scores:
-    """Places of a template in a caption that nobody filled."""
+    """Unfilled template slots in a caption."""
     return _matches(evidence, (_TEMPLATE,), "holds an unfilled template")
 
 

@@ -1,8 +1,8 @@
 """A check of single words: which word is wrong, and its correction.
 
 Nothing is known of the set but the set itself, so small networks are trained on its own captions
-and judge photos that they did not see, see `curation.score.words.Words`. What they doubt is
-looked at again in the space of photos and texts, see `curation.score.words`.
+and judge photos that they did not see, see `curation.score.words.Words`. Doubted words are examined
+again in the space of photos and texts, see `curation.score.words`.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def apply_to_files(
         reading: reading of folders and tables.
 
     Returns:
-        The file or folder, what became of the part that the journal is of, the format, which is
-        empty for a file, and how many captions are written, of all splits.
+        The file or folder, the outcome for the journal's part, the format (empty for a file), and
+        the number of captions written in all splits.
 
     Raises:
         ValueError, OSError: see `apply`; or ``out`` exists, or has another ending.
@@ -344,7 +344,7 @@ def _apply_to_folder(
     name = first.parent.resolve().name if first.is_file() else first.resolve().name
     path = Path(out or f"{name.partition('@')[0]}-curated")
     if is_taken(path):
-        raise ValueError(f"{path} holds something already; choose another --out")
+        raise ValueError(f"{path} is not empty; choose another --out")
     edited = _read_set(journal, first, split, reading)
     format = format or _format_of(edited)
     header, _ = read_journal(journal)
@@ -455,14 +455,14 @@ def read_annotations(
         raise FileNotFoundError(f"{first}: no such annotations")
     kind = _kind(first)
     if kind != "COCO captions" and len(paths) > 1:
-        raise ValueError(f"{first}: of {kind}, one file is read at a time")
+        raise ValueError(f"{first}: of {kind}, only one file can be read at a time")
     if (kind == "Karpathy's JSON") != (split is not None):
         remedy = (
             "say which with --split" if split is None else "it has no splits: leave --split out"
         )
         raise ValueError(f"{first}: read as {kind}; {remedy}")
     if images is not None and kind not in ("COCO captions", "a token file"):
-        raise ValueError(f"{first}: read as {kind}, which takes no --images")
+        raise ValueError(f"{first}: read as {kind}, which cannot use --images")
     if kind == "Karpathy's JSON":
         options: dict[str, Any] = {"image_folder": None, "split": split}
         return read_karpathy(name=text, annotations=first, **options)

@@ -90,7 +90,7 @@ def pictures(
     paths = dict.fromkeys(s.image_path for v, _ in views for s in v.roster.samples)
     names = _names(paths, roots)
     if not captioned(view.samples()):
-        raise ValueError("all photos still wait for a caption: export a run that has given some")
+        raise ValueError("no photo has a caption yet: export a run that has written some")
     result = [p for v, split in views for p in _pictures(v, names, splits or {}, split)]
     _check_names(result)
     return result
@@ -152,7 +152,7 @@ def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequen
     found: list[tuple[Split | None, Sequence[Picture]]]
     found = [(split, group) for split, group in groups.items() if group]
     if len(found) > 1 and groups[None]:
-        raise ValueError(f"{groups[None][0].path}: no split, though other pictures have one")
+        raise ValueError(f"{groups[None][0].path}: has no split, though other pictures have one")
     return found
 
 
@@ -185,7 +185,7 @@ def _check_names(curated: Sequence[Picture]) -> None:
         if other != picture.path:
             raise ValueError(
                 f"{other} and {picture.path} would both be called {picture.file_name}; give the "
-                "pictures of the run names of their own"
+                f"run's pictures distinct names"
             )
 
 

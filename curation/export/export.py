@@ -330,8 +330,8 @@ def export(
         beside: splits that were not curated, which are written beside the run's training captions.
 
     Raises:
-        ValueError: the folder holds something, the format needs photos or has no such form, two
-            photos would have one name, or there is no caption.
+        ValueError: the folder is not empty, the format needs photos or lacks the form, two photos
+            would share a name, or no caption is left.
         FileNotFoundError: a picture is gone.
         OSError: the folder cannot be written.
     """
@@ -377,7 +377,7 @@ def _check_place(folder: Path, format: str, photos: str) -> None:
     if format in PACKED and photos == "link":
         raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
     if format == "journal" and photos != "none":
-        raise ValueError("the journal goes alone: choose --photos none")
+        raise ValueError("the journal is exported without photos: choose --photos none")
     if is_taken(folder):
         raise ValueError(f"{folder} holds something already; choose a new folder")
 

@@ -46,7 +46,7 @@ class Style:
         question: question of messages about a photo, if the set has none; None: `QUESTION`.
         repeats: repeats of training photos, in kohya's form.
         questions: questions of the set, by sample id.
-        beside: the same of splits that were not curated, whose ids may be those of others.
+        beside: the same for splits that were not curated, whose ids may equal others.
     """
 
     form: Form | None = None
@@ -70,7 +70,9 @@ class Style:
             known = ", ".join(f"{form} (of {_FORMAT_OF[form]})" for form in FORMS)
             raise ValueError(f"--form {self.form}: {format} has no such form; forms are {known}")
         if self.question is not None and format != "messages":
-            raise ValueError(f"--question: {format} asks none; leave it out, or choose messages")
+            raise ValueError(
+                f"--question: {format} has no questions; leave it out, or choose messages"
+            )
         if self.question is not None and (not self.question.strip() or _PLACE in self.question):
             raise ValueError(f"--question {self.question!r}: write a text without {_PLACE}")
         if self.repeats < 1 or (self.repeats > 1 and self.form != "kohya"):
@@ -109,7 +111,7 @@ def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, phot
 
 
 def write_messages_index(path: Path, files: Mapping[Split | None, str]) -> None:
-    """``dataset_info.json``, by which LLaMA-Factory knows the files of a folder."""
+    """``dataset_info.json``, which describes a folder's files to LLaMA-Factory."""
     columns = {"messages": "conversations", "images": "images"}
     about = {"formatting": "sharegpt", "columns": columns}
     sets = {

@@ -206,9 +206,9 @@ class Undone:
 
     Attributes:
         journal: the edits that stay, in order.
-        undone: the edits that were asked for.
-        followed: later edits of the same samples: they judged what an undone edit had put there,
-            so they are undone with it.
+        undone: the requested edits.
+        followed: later edits of the same samples: they judged the result of an undone edit, so they
+            are undone with it.
     """
 
     journal: tuple[Edit, ...]
@@ -229,7 +229,7 @@ def undo(
         ValueError: no criterion is given, or nothing matches.
     """
     if sample_ids is None and epochs is None and policy is None:
-        raise ValueError("say what to undo: sample_ids, epochs or policy")
+        raise ValueError("name the edits to undo by sample_ids, epochs or policy")
     remaining: list[Edit] = []
     undone: list[Edit] = []
     followed: list[Edit] = []
@@ -307,7 +307,7 @@ def _header(line: str, where: str) -> Header:
             seed=int(record.get("seed", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{where}: header without a usable {error}") from error
+        raise ValueError(f"{where}: header without a valid {error}") from error
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

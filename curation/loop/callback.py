@@ -117,7 +117,7 @@ class CurationCallback(pl.Callback):
     @property
     def _active_curator(self) -> Curator:
         if self.curator is None:
-            raise ValueError("curation hears of training before setup('fit'): fit by a Trainer")
+            raise ValueError("curation was called before setup('fit'): train with a Trainer")
         return self.curator
 
     def state_dict(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _want_rewards(module: pl.LightningModule, signals: Sequence[str]) -> None:
     objective: Any = getattr(module, "objective", None)
     if wanted and not hasattr(objective, "judges_captions"):
         raise ValueError(
-            "curation/score=reward goes by the rewards of captions that the model draws: train "
+            "curation/score=reward needs the rewards of captions that the model draws: train "
             "with objective=self_critical or objective=grpo, or choose another score"
         )
     if CAPTION_REWARD in wanted:
@@ -256,8 +256,9 @@ def _require_photos(view: CurationView, policy: CurationPolicy) -> None:
     path = view.roster.samples[0].image_path
     if policy.select.opens_photos and not photo_exists(path):
         raise FileNotFoundError(
-            f"policy {policy.name!r} looks at photos, and {path} is not there (imported features "
-            "need none): bring the photos, or choose a score that needs none (curation/score=loss)"
+            f"policy {policy.name!r} reads photos, but {path} does not exist (imported features "
+            f"need no photos): add the photos, or choose a score that needs none "
+            f"(curation/score=loss)"
         )
 
 

@@ -47,9 +47,9 @@ class CurationFiles:
     def start(self, curator: Curator, *, resumed: bool) -> None:
         """Write the journal as the run knows it.
 
-        The checkpoint is the truth: what the file holds beyond it will be decided again. A fresh
-        run in a used folder puts the old journal aside instead of losing it. Unfinished files of a
-        killed run are removed.
+        The checkpoint is the truth: later edits in the file will be decided again. A fresh run in a
+        used folder puts the old journal aside instead of losing it. Unfinished files of a killed
+        run are removed.
         """
         for suffix in SUFFIXES:
             remove_unfinished(self.details, suffix)
@@ -166,8 +166,8 @@ def _warn_of_nothing(curator: Curator) -> None:
     selected = sum(record["num_selected"] for record in curator.records)
     if policy.edits and due and not selected:
         log.warning(
-            f"policy {policy.name!r} has selected no caption in {len(ended)} epochs, at the end of "
-            f"{len(due)} of which it was to act: nothing was changed"
+            f"policy {policy.name!r} has selected no caption in {len(ended)} epochs, although it "
+            f"was due at the end of {len(due)} of them: nothing was changed"
         )
 
 

@@ -54,12 +54,12 @@ class Curator:
         view: the samples at the run's start.
         seed: the run's seed.
         truth: kind of the planted fault by ``sample_id``, where it is known.
-        signals: names of what is measured beside the losses.
+        signals: names of measurements beside the losses.
         keep: samples that no policy may edit.
         pictures: takes the pictures of edits in; None leaves them where their source put them.
 
     Raises:
-        ValueError: the policy reads a signal that nobody measures.
+        ValueError: the policy reads a signal that is not measured.
     """
 
     def __init__(

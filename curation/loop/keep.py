@@ -1,4 +1,4 @@
-"""The keep-list: samples that people looked at and want left as they are (``curation.keep=FILE``).
+"""The keep-list: samples that people reviewed and that no policy may edit (``curation.keep=FILE``).
 
 The page of ``captioning report`` writes it, as JSON with the keys of `KeepList`.
 """
@@ -23,7 +23,7 @@ class KeepList:
 
     Attributes:
         roster: name of the data set and split.
-        fingerprint: `Roster.fingerprint` of the annotations that were looked at.
+        fingerprint: `Roster.fingerprint` of the reviewed annotations.
         sample_ids: never edited.
         accepted: edits that a reviewer approved; kept so that a review can resume.
     """
@@ -45,7 +45,7 @@ class KeepList:
             raise ValueError(
                 f"{where}: a keep-list for {self.roster!r} with fingerprint {self.fingerprint}, "
                 f"but {roster.name!r} has {roster.fingerprint}{missing}: use the annotations (same "
-                "files, same filters, same planted faults) of the run that was looked at"
+                "files, same filters, same planted faults) of the reviewed run"
             )
 
     def to_dict(self) -> dict[str, Any]:

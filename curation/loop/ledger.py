@@ -302,6 +302,6 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
     except Exception as error:  # NumPy and zipfile raise a dozen types for damaged files
         problem = str(error).partition(". If you trust")[0]
         raise ValueError(
-            f"{path} holds no losses of a run ({problem}): it was damaged or cut off; resume or "
+            f"{path} has no losses of a run ({problem}): it was damaged or cut off; resume or "
             "repeat the run, which writes it again"
         ) from error

@@ -213,8 +213,8 @@ def detect(
 
     Returns:
         Plain values. ``auc`` and ``precision_at_noise_rate`` rank the live samples by loss,
-        ``selector_...`` by the selector's suspicion; ``precision`` and ``recall`` are of what was
-        selected; ``by_kind`` ranks the faults of each kind by loss, see
+        ``selector_...`` by the selector's suspicion; ``precision`` and ``recall`` describe the
+        selected samples; ``by_kind`` ranks the faults of each kind by loss, see
         `captioning.metrics.detection.KindDetection`; None where undefined.
     """
     faulty = np.zeros(len(context.losses), dtype=bool)

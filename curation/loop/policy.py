@@ -17,10 +17,10 @@ from curation.score.caption_fit import waits_for_caption
 class Budget:
     """Limits that hold at every decision. The default, 0, allows everything.
 
-    The worst samples come first; a sample whose edit would break a limit is spared, and the next
-    one is looked at. Only captions that were not selected count towards a limit, whatever happens
-    to the selected ones. A sample that waits for a caption has none: it counts towards no limit,
-    and none spares it.
+    The worst samples come first; a sample whose edit would break a limit is skipped, and the next
+    one is tried. Only captions that were not selected count towards a limit, whatever happens to
+    the selected ones. A sample that waits for a caption has none: it counts towards no limit, and
+    none spares it.
 
     Attributes:
         min_captions_per_image: live captions of each image that stay untouched.
@@ -74,8 +74,8 @@ class Schedule:
 
     Attributes:
         from_epoch: first epoch (from 0) that is acted on; the epochs before it are the warm-up,
-            in which losses are recorded and nothing is changed. -1: before training, when there
-            are no losses yet (with ``until_epoch=-1``: static curation, paper, section 5.1).
+            which records losses without edits. -1: before training, when there are no losses yet
+            (with ``until_epoch=-1``: static curation, paper, section 5.1).
         until_epoch: last epoch that is acted on; None for no end. Equal to ``from_epoch``: once.
         every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
 
@@ -139,11 +139,11 @@ class CurationPolicy:
 
     Args:
         select: finds bad samples.
-        amend: says what to do with them.
+        amend: decides on them.
         schedule: when; default every epoch.
         budget: limits on the number of edited samples; default no limit.
         name: the policy's name in the journal, in logs and in tables.
-        edits: whether the amender acts at all; False: what is selected stays as it is.
+        edits: whether the amender acts at all; False: selected samples are unchanged.
         for_fewer: the remedy if all samples would be removed, for the message; None: the
             selector's.
     """

@@ -20,7 +20,7 @@ class AbstractProbe(ABC):
     """Fills the ledger of losses and the ledgers of further signals.
 
     Attributes:
-        signals: names of what else it measures; each gets a ledger of its own.
+        signals: names of its further measurements; each gets its own ledger.
     """
 
     signals: tuple[str, ...] = ()
@@ -69,12 +69,13 @@ class OnlineProbe(AbstractProbe):
 class RescoreProbe(AbstractProbe):
     """Scores all live samples again at the epoch's end by the current parameters (paper, 3.1).
 
-    In eval mode and without random changes of photos, of which the paper says nothing. Every loss
+    In eval mode and without random changes of photos, which the paper does not mention. Every loss
     is then of the same weights, at the price of one more forward pass over the set.
     ``trainer.datamodule.probe_dataloader()`` gives the batches; with several processes it may give
-    each its share, and a sample that more than one of them scores counts with the mean. A module is
-    asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``;
-    a third value is the loss summed over the caption's tokens, for ``curation.score.loss=sum``.
+    each its share, and a sample that more than one of them scores counts with the mean. It calls
+    the module's ``probe_step(batch) -> (rows, per_sample)`` if there is one, else
+    ``losses(batch)``; a third value is the loss summed over the caption's tokens, for
+    ``curation.score.loss=sum``.
 
     Args:
         smoothed: the sums have the label smoothing that the model trains with, as the losses of

@@ -38,7 +38,7 @@ class VisualGainProbe(AbstractProbe):
         rescored: record the losses of the pass with photos, all of the same weights, in place of
             those of training.
         until_epoch: last epoch (from 0) at whose end the gain is measured; None for no end. Saves
-            the passes that a policy that acts once would not look at.
+            passes that a policy that acts once would ignore.
 
     Raises:
         ValueError: another ``per``, or ``rescored`` with an end, after which there are no losses.
@@ -160,8 +160,8 @@ class VisualGain(AbstractScore):
     Needs `VisualGainProbe`, which measures it.
 
     Args:
-        num_epochs: mean over so many last epochs, of those in which it was measured; what was
-            measured before a sample got its present caption or picture does not count.
+        num_epochs: mean over so many last epochs, of those in which it was measured; measurements
+            before a sample got its present caption or picture do not count.
     """
 
     name = "lack of visual gain"
@@ -175,7 +175,7 @@ class VisualGain(AbstractScore):
         """In nats (a token or a sentence, as the probe measured); NaN where it is unknown.
 
         Raises:
-            ValueError: nobody measured it.
+            ValueError: it was not measured.
         """
         if SIGNAL not in context.signals:
             raise ValueError(

@@ -1,1 +1,1 @@
-"""Pages where people look at edits, runs and suspected captions."""
+"""Pages on which people review edits, runs and suspected captions."""

@@ -64,7 +64,7 @@ class Request:
             raise Refused(415, f"Content-Type must be {kind}")
         length = self._headers.get("Content-Length", "")
         if not re.fullmatch(r"[0-9]{1,9}", length):
-            raise Refused(411, "Content-Length is missing, or no number")
+            raise Refused(411, "Content-Length is missing, or not a number")
         if int(length) > limit:
             raise Refused(413, f"at most {limit} bytes")
         return self._stream.read(int(length))
@@ -245,9 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(421, "open the page by the address that the program printed")
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
-            raise Refused(403, "this page takes requests from itself alone")
+            raise Refused(403, "only this page itself may send requests")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "this page takes requests from itself alone")
+            raise Refused(403, "only this page itself may send requests")
 
     def _answer(self, make: Callable[[str], tuple[str, bytes]]) -> None:
         try:

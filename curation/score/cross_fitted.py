@@ -19,8 +19,8 @@ class CrossFitted(AbstractScore):
 
     Args:
         measure: a roster and some of its samples, as they are now, to their likeness
-            ``(len(samples),)``, higher is more alike. The roster is what it may learn from; the
-            pair it judges must not be among what it learnt.
+            ``(len(samples),)``, higher is more alike. The roster is its training data; a judged
+            pair must not be in the training data.
     """
 
     name = "unlikeness of photo and caption (cross-fitted joint space)"

@@ -31,9 +31,9 @@ class Duplicate(AbstractScore):
     their words (Jaccard, 1912).
 
     Args:
-        max_bits: photos whose difference hashes differ in at most so many of 64 bits are copies of
-            each other (resized, recompressed); 0 for equal hashes alone, null looks at no photo and
-            compares the captions of each image only.
+        max_bits: photos whose difference hashes differ in at most this many of 64 bits count as
+            copies (resized, recompressed); 0: equal hashes only; null reads no photo and compares
+            only the captions of each image.
         load: opens a photo.
 
     Raises:
@@ -47,8 +47,8 @@ class Duplicate(AbstractScore):
     ) -> None:
         if max_bits is not None and not 0 <= max_bits <= 15:
             raise ValueError(
-                f"max_bits must be 0 to 15, or null: got {max_bits}; photos of more different bits "
-                "are different photos"
+                f"max_bits must be 0 to 15, or null: got {max_bits}; photos that differ in more "
+                f"bits are different photos"
             )
         self.max_bits, self._load = max_bits, load
         self._hashes: dict[Path, int] = {}

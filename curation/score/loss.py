@@ -44,7 +44,7 @@ class Loss(AbstractScore):
         """Scores in nats (a token or a caption); NaN if the pair was in none of these epochs.
 
         Raises:
-            ValueError: nobody measured the summed losses.
+            ValueError: the summed losses were not measured.
         """
         if self.loss == "mean" and self.num_epochs == 1:
             return context.losses

@@ -46,7 +46,7 @@ class Reward(AbstractScore):
         """Scores in the reward's unit; NaN where the pair was seen in none of these epochs.
 
         Raises:
-            ValueError: nobody measured the rewards.
+            ValueError: the rewards were not measured.
         """
         missing = [name for name in self.signals if name not in context.signals]
         if missing:

@@ -50,7 +50,7 @@ class SentenceLoss(AbstractSentenceScore):
         """Scores in nats a token; sentences that were not seen have no record.
 
         Raises:
-            ValueError: nobody measured the losses of sentences.
+            ValueError: the losses of sentences were not measured.
         """
         if SENTENCE_LOSS not in context.signals:
             raise ValueError(
@@ -81,7 +81,7 @@ class SentenceFit(AbstractSentenceScore):
 
     @property
     def opens_photos(self) -> bool:
-        """The scorer looks at them."""
+        """The scorer reads them."""
         return True
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:

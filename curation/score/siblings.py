@@ -1,4 +1,4 @@
-"""Captions that differ from the image's other captions; no image is looked at."""
+"""Captions that differ from the image's other captions; no image is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SentenceLikeness(AbstractLikeness):
 class WordLikeness(AbstractLikeness):
     """Cosines of word counts, dampened and weighted by rarity (tf-idf, Salton and Buckley, 1988).
 
-    Knows nothing but the captions that it is asked about: no encoder that may have seen them.
+    Uses only the captions passed to it: no encoder that may have seen them.
     """
 
     name = "words in common"

@@ -55,8 +55,8 @@ class Calibration:
     """A curve from log-odds to the probability that a word is wrong, without any known to be wrong.
 
     Words written in the captions are a mixture: a share ``e`` is wrong. The distribution of wrong
-    words' log-odds is known: for every place they are those of the row's other words. With the
-    densities ``f`` of the written words and ``g`` of the others,
+    words' log-odds is known: at every place they are the row's other words. With the densities
+    ``f`` of the written words and ``g`` of the others,
 
         P(wrong | log-odds s) = e g(s) / f(s),    e = min over c of P_f(s > c) / P_g(s > c),
 
@@ -71,8 +71,8 @@ class Calibration:
         log_odds: ``(B,)`` ascending.
         log_ratios: ``(B,)`` ascending, of the densities of wrong words and of all words.
         wrong: estimated share of wrong words.
-        separation: chance that another word has higher log-odds than a written one (AUC), in
-            [0, 1]; near .5 the networks know nothing, and ``wrong`` is no estimate.
+        separation: chance that another word has higher log-odds than a written one (AUC), in [0,
+            1]; near .5 the networks know nothing, and ``wrong`` is not an estimate.
     """
 
     log_odds: np.ndarray
@@ -173,14 +173,14 @@ class Words(AbstractWordScore):
 
     Args:
         siblings: whether the words of the photo's other captions are read.
-        photos: features of photos, or None: photos are not looked at.
+        photos: features of photos, or None: photos are not read.
         vocabulary: ``"rows"`` judges words of the closed rows; ``"open"`` also the captions' other
             nouns, verbs and adjectives, which needs the parser.
         topics: topics of the words that are judged; None for all. They are
             `captioning.text.word_rows.TOPICS`, `NEGATION` if it is named, and with an open
             vocabulary `captioning.text.open_words.OPEN_TOPICS`.
         value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
-            highest ``"log_odds"`` in nats, by which easy topics and hard ones do not compare.
+            highest ``"log_odds"`` in nats, which do not compare between easy and hard topics.
         rivals: possible corrections of a word: ``"row"``, any other word of its row, or
             ``"exclusive"``, a word that excludes it, see `captioning.text.word_rivals`.
         num_folds: number of folds.
@@ -188,8 +188,8 @@ class Words(AbstractWordScore):
             averaged; the time grows with it.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: training of each network.
-        cache_folder: keeps what the networks say of these very captions, so that a run with another
-            threshold trains none; None: it is not kept.
+        cache_folder: caches the networks' scores of these captions, so that a run with another
+            threshold trains no network; None: it is not kept.
         seed: seed of folds and training.
         progress: called with the share of the training that is done.
 
@@ -427,8 +427,7 @@ def calibrated(
         odds: ``(Q,)`` their log-odds.
         rows: the table's rows.
         rivals: ``(W, K, K) bool`` of the rows, see `captioning.text.word_rivals`; None: all are.
-            With rivals, words of a topic of which the networks know nothing have a probability
-            of 0.
+            With rivals, words of a topic that the networks cannot predict have a probability of 0.
     """
     topics = np.array([row.topic for row in rows])[judged.rows]
     probabilities = np.zeros(len(odds))
@@ -482,11 +481,11 @@ class SecondLook(AbstractWordScore):
     adds to the word's log-odds and to the logit of its probability.
 
     Args:
-        words: the first score; its alternatives are what words are compared with.
+        words: the first score; words are compared with its alternatives.
         pairs: scores of pairs of photo and caption by name, such as
             `captioning.vision.pair_scores.PairScores`; one or more.
-        least: probability of being wrong from which a word is looked at again.
-        num_sound: at most so many words of each topic below it are looked at to learn how the
+        least: probability of being wrong from which a word is examined again.
+        num_sound: maximum number of words of each topic below it from which to learn how the
             networks judge right words.
         seed: their choice's seed.
 
@@ -504,7 +503,9 @@ class SecondLook(AbstractWordScore):
         seed: Seed = 0,
     ) -> None:
         if not pairs:
-            raise ValueError("a second look needs a network: matching@curation.score.pairs.NAME=")
+            raise ValueError(
+                "a second look needs a network; choose one by matching@curation.score.pairs.NAME="
+            )
         self.words, self._pairs = words, dict(pairs)
         self.least, self.num_sound, self.seed = least, num_sound, seed
         self.name = f"{words.name}, looked at again by {', '.join(self._pairs)}"
@@ -512,7 +513,7 @@ class SecondLook(AbstractWordScore):
 
     @property
     def opens_photos(self) -> bool:
-        """The networks look at them."""
+        """The networks read them."""
         return True
 
     @property

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class AbstractByScore(AbstractSelector):
-    """A selector that ranks by a score of its own.
+    """A selector that ranks by its own score.
 
     Args:
         score: score to rank by; default the epoch's mean loss a token.
@@ -84,6 +84,7 @@ def _check(scores: Any, num_rows: int, *, by: AbstractScore) -> None:
         return
     got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
     raise ValueError(
-        f"{type(by).__qualname__}.scores must give a tensor ({num_rows},), a value for each row of "
+        f"{type(by).__qualname__}.scores must return a tensor ({num_rows},), a value for each row "
+        f"of "
         f"the roster, whether live or not (Context.of_live makes the others NaN): got {got}"
     )

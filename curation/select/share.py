@@ -19,7 +19,7 @@ class Share(AbstractSelector):
 
     Args:
         ratio: share in [0, 1].
-        coin: decide for each sample by itself with probability ``ratio``, as the paper does for
+        coin: decide for each sample independently with probability ``ratio``, as the paper does for
             one half ("a fair coin-flip").
 
     Raises:
@@ -33,7 +33,7 @@ class Share(AbstractSelector):
         self.coin = coin
 
     def scores(self, context: Context) -> Tensor:
-        """``(N,)`` random: in [1, 2) what is selected, below what is not, whether live or not."""
+        """``(N,)`` random: in [1, 2) for selected samples, below 1 for others, live or not."""
         draws = context.random("random share").random(len(context.view.roster))
         draws[self._rows(context, draws)] += 1
         return torch.from_numpy(draws)

@@ -109,7 +109,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere(slurm, base, straight) -> None:
         slurm.start_node(node)
     fields = slurm.fields(job.number)
     assert (fields["Restarts"], fields["NodeList"]) == ("1", "two" if node == "one" else "one")
-    assert "going on from" in job.output
+    assert "resuming from" in job.output
     assert "preempted.ckpt" in job.output
     assert_same(straight, job.folder)
 

@@ -34,6 +34,6 @@ def test_at_least_forty_families_are_held() -> None:
 def test_a_family_that_captions_no_photos_is_refused_by_name(family: str) -> None:
     folder = family_folder(family)
     for load in (load_processor, lambda place: load_image_text(str(place))):
-        with pytest.raises(ValueError, match=rf"{family} is no captioner: "):
+        with pytest.raises(ValueError, match=rf"{family} is not a captioner: "):
             load(folder)
     assert image_text_folder(str(folder)) == folder

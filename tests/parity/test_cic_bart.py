@@ -305,7 +305,7 @@ def test_wrong_input_is_refused(base: Path, state: dict[str, Tensor]) -> None:
     short = {name: t[:-1] if name == "model.shared.weight" else t for name, t in state.items()}
     with pytest.raises(ValueError, match=r"words with the control tokens, the checkpoint has"):
         convert(short, Options(base=base))
-    with pytest.raises(ValueError, match="no checkpoint of VL-BART with one layer norm"):
+    with pytest.raises(ValueError, match="not a checkpoint of VL-BART with one layer norm"):
         convert({"model.shared.weight": torch.ones(3, 4)}, Options(base=base))
 
 

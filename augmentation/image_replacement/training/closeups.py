@@ -71,7 +71,7 @@ def read_closeups(
             f"got {tuple(margins)} and {smallest}"
         )
     if not any(map(mentioned_regions, roster.samples)):
-        raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
+        raise ValueError(f"{roster.name} has no captions with boxes, which close-ups need")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
     identity = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]

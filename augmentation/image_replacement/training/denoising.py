@@ -325,7 +325,7 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
 
     Args:
         captions: any texts; all single bytes become tokens, too.
-        size: tokens at most, with those of single bytes (512) and the two special ones.
+        size: maximum number of tokens, including 512 for single bytes and two special ones.
         max_length: tokens of a prompt, with start and end.
 
     Raises:

@@ -346,7 +346,7 @@ def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
 
 @torch.inference_mode()
 def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: float) -> list[Any]:
-    """A picture for each prompt, each with a seed of its own.
+    """A picture for each prompt, each with its own seed.
 
     Args:
         pipeline: the generator.

@@ -118,9 +118,9 @@ def check_config(config: DictConfig, settings: Callable[..., Any] | None = None)
     they check their fields against each other; nothing else is built, and no data is read.
 
     Args:
-        config: config of a command; the key ``hydra`` is not looked at.
+        config: config of a command; the key ``hydra`` is ignored.
         settings: the command's task, whose arguments are the config's keys, or an
-            `AbstractSettings` or ``TypedDict`` of them; None to look at parts with ``_target_``
+            `AbstractSettings` or ``TypedDict`` of them; None checks only parts with ``_target_``
             alone. A key that it does not require may hold references that cannot be resolved: it is
             for some uses of the command.
 

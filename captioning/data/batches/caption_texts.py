@@ -76,11 +76,11 @@ class TextBlock:
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path}: damaged ({error})") from error
         if [tensor.ndim for tensor in block._tensors().values()] != [2, 1, 1]:
-            raise ValueError(f"{path}: damaged (its tensors have other shapes)")
+            raise ValueError(f"{path}: damaged (its tensors have wrong shapes)")
         if len(block) != number:
             raise ValueError(f"{path}: damaged (it has {len(block)} captions, not {number})")
         if block._check() != check:
-            raise ValueError(f"{path}: damaged (its checksum is another)")
+            raise ValueError(f"{path}: damaged (its checksum differs)")
         # map again: pages that the check read would count as this process's memory
         del block
         return cls._mapped(path)[0]

@@ -27,8 +27,8 @@ class MatchedControls:
     """Gives batches ``controls`` that ask for regions of imported features.
 
     An annotated region is replaced by the imported box that overlaps it most, as in CIC-BART's code
-    (features of the annotated boxes themselves give the same box). Two that stand for one box are
-    asked for once. A region without a match is not asked for.
+    (features of the annotated boxes themselves give the same box). Two that map to one box are
+    requested once. A region without a match is not requested.
 
     Args:
         controls: controls by ``sample_id``, in positions of annotated regions.

@@ -90,8 +90,8 @@ class CaptionDataModule(pl.LightningDataModule):
     Args:
         splits: the rosters.
         tokenizer: shared with the model.
-        readers: readers of what batches hold beside tokens, by name; each sees the tensors of
-            earlier ones.
+        readers: readers of further inputs beside tokens, by name; each sees the tensors of earlier
+            ones.
         loader: sizes and lengths.
         seed: the run's seed; orders every epoch.
         tokens: tokens of the training roster's captions; None: captions become ids batch by batch.
@@ -119,7 +119,7 @@ class CaptionDataModule(pl.LightningDataModule):
         super().__init__()
         if tokens is not None and len(tokens) != len(splits.train):
             raise ValueError(
-                f"tokens must be of {len(splits.train)} captions, those of {splits.train.name}: "
+                f"tokens must cover {len(splits.train)} captions, those of {splits.train.name}: "
                 f"got {len(tokens)}"
             )
         self.known = (
@@ -261,7 +261,7 @@ class CaptionDataModule(pl.LightningDataModule):
             roster: whose images are captioned.
             keep: see `captioning.data.batches.datamodule.build_loader`.
             shared: whether the images are shared out over the processes; otherwise each process
-                gets all of its roster, which need not be that of others.
+                gets all of its roster, which may differ from the others'.
         """
         samples = tuple(roster.samples[rows[0]] for rows in roster.rows_by_image.values())
         processes = rank_and_size() if shared else (0, 1)
@@ -362,7 +362,7 @@ class Positions(list[int]):
     Args:
         positions: positions in the epoch's samples.
         draw: seed, epoch and number of the batch; so draws depend neither on the loader process
-            that makes the batch, nor on what was drawn before it.
+            that makes the batch, nor on earlier draws.
         filler: see `captioning.types.Batch`.
         batch: all positions of a batch that several processes share; empty where there is one.
     """

@@ -217,8 +217,8 @@ class CaptionDataset(Dataset[Batch]):
             added = read(captions, photos, tensors)
             if duplicates := added.keys() & {*tensors, *DATASET_FIELDS, "extras"}:
                 raise ValueError(
-                    f"a batch has {', '.join(sorted(duplicates))} already: let the later of its "
-                    "readers (model.readers) call it otherwise"
+                    f"a batch has {', '.join(sorted(duplicates))} already: rename it in the later "
+                    f"of the readers (model.readers)"
                 )
             tensors |= added
         del tensors[DRAW]

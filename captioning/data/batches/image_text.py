@@ -38,7 +38,7 @@ def refused_photos(paths: Iterable[Path], problem: Callable[[Path], str]) -> dic
     extreme ones of each order, until some pass. A photo whose header cannot be read is tried, too.
 
     Args:
-        paths: paths of photos; repeats are looked at once.
+        paths: paths of photos; repeats are read once.
         problem: why a photo cannot be read; empty if it can.
     """
     unique = list(dict.fromkeys(paths))

@@ -139,7 +139,7 @@ class ContextIndex(AbstractBatchReader):
         all_photos: whether photos that `captioning.data.steps.add_pairs` leaves out lend
             contexts too.
         added_lend: whether pairs that `captioning.data.steps.add_pairs` adds lend contexts. They
-            resemble the captions that they were made of more than those of any other photo.
+            resemble their own source captions more than any other photo's.
         cache_folder: caches neighbours by content; None: no cache.
 
     Raises:
@@ -321,12 +321,12 @@ class EpochContexts:
 
         Returns:
             ``context_tokens (B, M, T) int64`` in [0, V + 2): the vocabulary's tokens with begin and
-            end, V for an object in the singular and V + 1 in the plural, padded;
-            ``context_lengths (B, M) int64`` their numbers of tokens, 0 for a missing context
-            (missing ones come last); ``object_words (B, 2, O) int64`` tokens of the photo's objects
-            in the singular and in the plural, the most frequent first, then `NOTHING`. With labels
-            also ``region_words (B, 2, R) int64``, those of the photo's regions, `NOTHING` where the
-            vocabulary has no such word.
+            end, V for an object in the singular and V + 1 in the plural, padded; ``context_lengths
+            (B, M) int64`` their numbers of tokens, 0 for a missing context (missing ones come
+            last); ``object_words (B, 2, O) int64`` tokens of the photo's objects in the singular
+            and in the plural, the most frequent first, then `NOTHING`. With labels also
+            ``region_words (B, 2, R) int64``, the words of the photo's regions, `NOTHING` where the
+            vocabulary lacks the word.
         """
         rows = [self._usable(sample) for sample in samples]
         shape = (len(samples), self._neighbours.shape[1])
@@ -365,7 +365,7 @@ class ImportedLabels:
     """Gives batches ``region_words (B, 2, R) int64``: labels of imported regions.
 
     An imported region has the label of the annotated one that overlaps it most, if by `SAME_BOX`;
-    annotations are those of a file of detections, by the detector that made the features.
+    annotations come from a file of detections by the features' detector.
 
     Args:
         forms: ids of each label in the singular and in the plural.

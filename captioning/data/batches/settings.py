@@ -50,9 +50,9 @@ class LoaderSettings:
         batch_size: captions a training batch, over all processes.
         captions_per_image: captions of an image that stand together in a batch.
         eval_batch_size: images a batch when captions are generated.
-        fixed_updates: keep the number of batches an epoch at that of the whole roster when
-            curation removes samples (comparable numbers of updates). False: the epoch shrinks with
-            the set, as in the paper.
+        fixed_updates: keep the whole roster's number of batches an epoch when curation removes
+            samples (comparable numbers of updates). False: the epoch shrinks with the set, as in
+            the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
         one_caption: an epoch has one caption of each image, drawn again in each epoch, so images

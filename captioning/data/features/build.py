@@ -97,13 +97,13 @@ def ensure_features(
         kind: ``"grid"`` (h*w cells), or ``"regions"``: the whole photo, then its boxes.
         boxes: boxes of each path for ``"regions"``, in pixels of the file.
         max_boxes: the first so many boxes of a photo are used.
-        batch_size: photos through the network at once, on the processor in each worker; None for 4
-            there, as small batches stay in its cache, and 64 on a GPU.
+        batch_size: photos through the network at once, on the CPU in each worker; None for 4 there,
+            as small batches stay in its cache, and 64 on a GPU.
         chunk_size: photos between two commits.
-        num_workers: threads that decode photos and, on the processor, run the network; None for as
-            many as torch would use (cores, or ``OMP_NUM_THREADS``).
-        precision: ``"bfloat16"`` runs the convolutions in it, about twice as fast where the
-            processor knows it, and keeps the features in a store of their own.
+        num_workers: threads that decode photos and, on the CPU, run the network; None for as many
+            as torch would use (cores, or ``OMP_NUM_THREADS``).
+        precision: ``"bfloat16"`` runs the convolutions in it, about twice as fast on CPUs that
+            support it, and keeps the features in a separate store.
         device: ``"auto"`` takes a GPU if there is one.
         load: reads a photo as an RGB image; None for `captioning.vision.photos.load_rgb`.
         progress: show a progress bar.
@@ -198,7 +198,7 @@ def _boxes_by_path(
             for x1, y1, x2, y2 in photo_boxes[:max_boxes]
         )
         if boxes_by_path.setdefault(absolute(path), used_boxes) != used_boxes:
-            raise ValueError(f"{path}: two different lists of boxes for one photo")
+            raise ValueError(f"{path}: one photo has two different lists of boxes")
     return boxes_by_path
 
 

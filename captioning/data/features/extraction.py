@@ -52,7 +52,7 @@ class _Decoded:
 
 
 class Extraction:
-    """Photos through a backbone; on the processor each batch in a thread of its own.
+    """Runs photos through a backbone; on the CPU each batch has its own thread.
 
     One torch thread a batch and several batches at once beats several threads in one batch: the
     threads never wait for each other, least of all on a machine that others use too. On a GPU each

@@ -377,7 +377,9 @@ def _unflattened(arrays: dict[str, np.ndarray], where: str) -> dict[str, np.ndar
     boxes, count = first_of(arrays, BOXES), first_of(arrays, COUNT)
     number = int(arrays[count]) if count else arrays[boxes].size // 4 if boxes else 1
     if number < 1 or features.size % number:
-        raise ValueError(f"{where}: {features.size} values are no rows of {number} boxes")
+        raise ValueError(
+            f"{where}: {features.size} values do not divide into rows of {number} boxes"
+        )
     return {**arrays, "features": features.reshape(number, -1)}
 
 
@@ -517,7 +519,7 @@ class LmdbFile:
         sizes = [first.page_size] if first else [2**power for power in range(9, 17)]
         metas += [meta for size in sizes if (meta := self._meta(size))]
         if not metas:
-            raise ValueError(f"{path}: is no LMDB of version 0.9")
+            raise ValueError(f"{path}: is not an LMDB of version 0.9")
         self._newest = max(metas, key=lambda meta: meta.transaction)
         self.num_entries = self._newest.entries
         expected = (self._newest.last_page + 1) * self._newest.page_size

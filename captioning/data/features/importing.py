@@ -95,7 +95,9 @@ def open_sources(
         for source in _sources(path, boxes_folder)
     ]
     if boxes_folder is not None and not any(isinstance(s, FolderSource) for s in sources):
-        raise ValueError(f"{boxes_folder}: boxes of their own go with a folder of .npz or .npy")
+        raise ValueError(
+            f"{boxes_folder}: a separate folder of boxes needs features in a folder of .npz or .npy"
+        )
     return sources
 
 
@@ -123,7 +125,7 @@ def _sources(path: Path, boxes: Path | None) -> list[AbstractSource]:
     if any(name.endswith(NUMPY_SUFFIXES) for name in names):
         if files:
             raise ValueError(
-                f"{path}: holds {files[0].name} beside files of numpy; name what is to be imported"
+                f"{path}: holds {files[0].name} beside files of numpy; name the files to import"
             )
         return [FolderSource(path, boxes=boxes)]
     if not files:
@@ -175,7 +177,7 @@ def import_features(
         folder: the store's folder.
         name: name of the features; written into the store.
         image_ids: images that must be there at the end; others are left out. None takes all.
-        dim: feature size that is expected; None for that of the first image.
+        dim: feature size that is expected; None: the first image's.
         chunk_size: images between two commits.
         boxes: a folder of boxes, for folders of numpy's files.
         sizes: width and height of photos by image id, for boxes in pixels without them.
@@ -307,11 +309,11 @@ class _Check:
             return None
         boxes = record.boxes.astype(np.float64)
         if size is not None and not all(1 <= side < 10**6 for side in size):
-            raise ValueError(f"{record.where}: {size[0]:g}x{size[1]:g} is no size of a photo")
+            raise ValueError(f"{record.where}: {size[0]:g}x{size[1]:g} is not a size of a photo")
         if not record.are_shares:
             if size is None:
                 raise ValueError(
-                    f"{record.where}: boxes are in pixels, and the photo's size is not said; give "
+                    f"{record.where}: boxes are in pixels, but the photo's size is missing; give "
                     "sizes (--sizes FILE with the images of COCO's annotations)"
                 )
             boxes /= np.array([*size, *size])

@@ -26,7 +26,8 @@ class PhotoCells:
     Args:
         backbone: frozen network of the photos.
         features: arguments of `captioning.data.features.build.ensure_features`.
-        more: further frozen networks; the means of their cells stand beside those of ``backbone``.
+        more: further frozen networks; the means of their cells are beside the means of
+            ``backbone``.
         num_components: number of components of each cell's features, D.
         seed: seed of the photos that the components are computed of.
     """

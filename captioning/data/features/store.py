@@ -9,7 +9,7 @@ Records are keyed by content: a photo under two names is stored once, and a chan
 old name is another record. An entry per path (size and time of change) avoids hashing a photo
 twice. Imported features are keyed by image id instead.
 
-Each record has a checksum, which is looked at when the record is first read.
+Each record has a checksum, which is verified when the record is first read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def find_by_id(keys: Mapping[str, int], image_ids: Sequence[str]) -> list[int]:
 
     Args:
         keys: positions by the names in the store.
-        image_ids: image ids of annotations; an id that is no key is looked up by `plain_id`.
+        image_ids: image ids of annotations; an id that is not a key is looked up by `plain_id`.
     """
     positions = [keys.get(image_id, -1) for image_id in image_ids]
     if -1 not in positions:
@@ -85,7 +85,7 @@ def hash_file(path: Path) -> str:
 
 
 def record_key(digest: str, boxes: Sequence[Box] | None = None) -> str:
-    """Key of a photo's record: its SHA-1, and for region features that of its boxes too."""
+    """Key of a photo's record: its SHA-1, and for region features also the SHA-1 of its boxes."""
     if boxes is None:
         return digest
     flat = np.asarray(boxes, dtype="<f4").reshape(-1, 4)
@@ -198,7 +198,9 @@ class FeatureStore:
             ValueError: images without features, or a store that is keyed by content.
         """
         if self.kind != "imported":
-            raise ValueError(f"{self.folder}: {self.kind} features go by photo: use positions")
+            raise ValueError(
+                f"{self.folder}: {self.kind} features are found by photo: use positions"
+            )
         positions = find_by_id(self._loaded_index().positions, image_ids)
         remedy = f"{IMPORT_REMEDY} {self.folder}"
         return self._all_there(positions, list(image_ids), "images", remedy)
@@ -229,8 +231,8 @@ class FeatureStore:
         if damaged:
             names = ", ".join(self._key_at(position) for position in damaged[:3])
             raise ValueError(
-                f"{self.folder}: {len(damaged)} of {len(self)} records are not what was written "
-                f"(damaged on the disk, or copied in part), such as {names}; copy the folder "
+                f"{self.folder}: {len(damaged)} of {len(self)} records differ from the written "
+                f"ones (damaged on the disk, or copied in part), such as {names}; copy the folder "
                 "again, or delete it and build again"
             )
 
@@ -268,7 +270,7 @@ class FeatureStore:
             return None
         boxes = self._boxes.get(name) if provided is None else provided
         if boxes is None:
-            raise ValueError(f"{self.folder}: features of {name} go by its boxes: pass boxes=")
+            raise ValueError(f"{self.folder}: features of {name} need its boxes: pass boxes=")
         return boxes
 
     def _all_there(

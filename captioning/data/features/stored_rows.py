@@ -105,8 +105,9 @@ class MappedRows:
             position, record = int(where[number]), records[number]
             if self._is_damaged(position, record):
                 raise ValueError(
-                    f"{self.folder}: the features of {self._name_of(position)} are not what was "
-                    "written (damaged on the disk, or copied in part); copy the folder again, or "
+                    f"{self.folder}: the features of {self._name_of(position)} differ from the "
+                    f"written ones (damaged on the disk, or copied in part); copy the folder "
+                    f"again, or "
                     "delete it and build again"
                 )
             self._is_checked[position] = True

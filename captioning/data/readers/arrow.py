@@ -87,8 +87,8 @@ def read_arrow(
         files: names below the folder with ``{0..4}``, ``*`` and ``?``; None: those whose path has
             a word for the part (train; validation, valid, val, dev; test).
         part: the data's part; see ``held_out``.
-        held_out: not 0: all files are one set, of which ``"val"`` and ``"test"`` get this share
-            each, by a hash of the image id, and ``"train"`` the rest.
+        held_out: not 0: all files are one set; ``"val"`` and ``"test"`` get this share each, by a
+            hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
         image_folder: further base of relative paths of photos; None: ``folder`` and the file's.
         caption_columns: columns with texts or lists of texts; ``sentences.raw`` is a field of
@@ -96,17 +96,17 @@ def read_arrow(
             has it (``conversations``), of one question, whose answer is the caption.
         caption_per: separator of captions in one text, see `separator_of`.
         id_column: column with image ids; None: there is none.
-        own_ids: without ``id_column``, image ids are those of a column ``image_id``, or else names
-            of photos, where each photo has one of its own.
+        own_ids: without ``id_column``, image ids come from a column ``image_id``, or else from
+            names of photos, if each photo has its own.
         split_column: column with words for the part; file names then do not count.
-        convert: write Parquet files once as Arrow files, where photos open as fast as from files
-            of their own in any order; takes as much space again.
+        convert: write Parquet files once as Arrow files, where photos open in any order as fast as
+            from separate files; takes as much space again.
         cache_folder: where those go.
         missing_photos: ``"error"`` or ``"drop"`` for a row without photo; ``"keep"`` takes it, as
             where features were imported.
         missing_captions: the same for a row without captions.
-        bad_captions: the same for a caption with nothing visible, or that is no text; None: its
-            photo counts as one without captions.
+        bad_captions: the same for a caption that is blank or not text; None: its photo counts as
+            one without captions.
 
     Raises:
         ModuleNotFoundError: pyarrow is not installed.

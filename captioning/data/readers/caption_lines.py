@@ -23,7 +23,7 @@ LISTS = ("annotations", "sentences")
 def read_caption_lines(*, name: str, path: str | Path) -> Roster:
     """One caption a line; blank lines are none.
 
-    Each caption is an image of its own; the image id is its line or its place, from 1 on.
+    Each caption is a separate image; the image id is its line or its place, from 1 on.
 
     Args:
         name: the roster's name.

@@ -89,7 +89,7 @@ class Rules:
         missing_photos: an image of the split has no photo. ``"keep"``: no photo is looked for, as
             where features were imported; boxes stay in pixels of the annotated size.
         missing_captions: an image of the annotations has no caption.
-        bad_captions: a caption has nothing visible, or is no text.
+        bad_captions: a caption is blank, or not text.
         bad_boxes: a box without area or outside its photo (COCO's official files have two); one
             over the edge by less than a pixel is clipped in any case.
     """
@@ -197,13 +197,13 @@ def with_stated_keys(
 
 
 def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
-    """`numbered` captions of an image, looked at all at once.
+    """`numbered` captions of an image, checked together.
 
     Args:
         texts: the values found in place of texts.
 
     Returns:
-        None where `normalised` would refuse or change one, or may: each is then to be looked at.
+        None where `normalised` would refuse or change one, or may: each is then checked.
     """
     try:
         text = " ".join(texts)
@@ -294,7 +294,7 @@ def roster_from_entries(
     if not samples:
         raise SettingError(
             source,
-            f"no samples for {name} ({len(entries)} images, {len(left_out)} things dropped"
+            f"no samples for {name} ({len(entries)} images, {len(left_out)} items dropped"
             f"{_first(left_out, image_folder)})",
             "check the split and the photo folder",
         )

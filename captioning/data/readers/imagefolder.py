@@ -45,10 +45,10 @@ def read_imagefolder(
 
     A line is ``{"file_name": "a.jpg", "captions": ["...", "..."]}``; ``caption`` or ``text`` may
     stand for ``captions``, with one text or a list, and ``caption_0``, ``caption_1`` and so on are
-    all read. The image id is ``image_id``, if each photo has one of its own, else the file name.
-    Other keys are left alone. A table has a column ``file_name``, and one of captions.
-    Lines of the same photo add their captions. The same folder loads with
-    ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
+    all read. The image id is ``image_id`` if each photo has its own, else the file name. Other keys
+    are left alone. A table has a column ``file_name``, and one of captions. Lines of the same photo
+    add their captions. The same folder loads with ``datasets.load_dataset("imagefolder",
+    data_dir=FOLDER)``.
 
     Args:
         name: the roster's name.

@@ -58,11 +58,11 @@ def read_text_files(
     """Captions of the photos of a folder and those below it.
 
     Each line of ``a.txt`` (or ``a.caption``, ``a.jpg.txt``) is a caption of ``a.jpg``, or a list of
-    captions, which may be the whole text; ``a.json``
-    and ``a.yaml`` have captions under a key. Texts may lie in a folder of their own, such as
-    ``captions/a.txt`` for ``images/a.jpg``. Text files without photo are left alone.
-    ``default_caption.txt`` is of photos without text, and ``10_sks dog`` of those of a folder
-    without texts, see `captioning.data.readers.generator_folders`.
+    captions, which may be the whole text; ``a.json`` and ``a.yaml`` have captions under a key.
+    Texts may lie in a separate folder, such as ``captions/a.txt`` for ``images/a.jpg``. Text files
+    without photo are left alone. ``default_caption.txt`` applies to photos without text, and
+    ``10_sks dog`` to photos of a folder without texts, see
+    `captioning.data.readers.generator_folders`.
 
     Args:
         name: the roster's name.

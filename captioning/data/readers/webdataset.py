@@ -109,7 +109,7 @@ class Listing:
     Attributes:
         items: items by key, in the order of the shard.
         twice: names of members that stand there a second time.
-        left_out: names and rules of members that are no photo or text.
+        left_out: names and rules of members other than photos or texts.
         damage: the shard's damage after the last item; empty: none.
     """
 
@@ -342,15 +342,15 @@ def read_webdataset(
             or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``. Captions
             there that have the text of ``KEY.txt`` among them count in its place.
         cache_folder: caches the shards' listings; None: no cache.
-        own_ids: image ids are ``image_id`` of ``KEY.json``, where each photo has one of its own.
+        own_ids: image ids are ``image_id`` of ``KEY.json``, if each photo has its own.
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
             takes it, as where features were imported.
         missing_captions: the same for a key without captions that can be read.
-        bad_captions: the same for a caption with nothing visible, or that is no text; None: its
-            photo counts as one without captions.
+        bad_captions: the same for a caption that is blank or not text; None: its photo counts as
+            one without captions.
         duplicate_keys: the same for a member that occurs twice; ``"drop"`` takes the first.
-        damaged_shards: the same for a shard that is cut off or damaged; ``"drop"`` takes what lies
-            before.
+        damaged_shards: the same for a shard that is cut off or damaged; ``"drop"`` keeps the
+            members before the damage.
 
     Raises:
         FileNotFoundError: no such shard.

@@ -43,7 +43,7 @@ class AddPairs(AbstractStep):
     Where an earlier step left photos or all their captions out, only pairs that were pasted onto
     remaining photos are taken (their patches may come from others), and only captions made for
     these, so that no photo comes back this way. Pictures of a folder without ``provenance.jsonl``
-    are photos of their own, and all are taken.
+    count as separate photos, and all are taken.
 
     Attributes:
         folders: folders of pictures with captions, or of captions of the data's own photos.
@@ -138,7 +138,7 @@ def photo_ids(samples: Sequence[Sample]) -> list[str]:
     """The photo that each caption is of, by its ``image_id``.
 
     A picture that `AddPairs` added is the photo that it was pasted onto, as ``provenance.jsonl`` of
-    its folder tells; where that file is missing, it is a photo of its own.
+    its folder tells; if that file is missing, it counts as a separate photo.
     """
     known: dict[Path, dict[str, str]] = {}
     ids = []

@@ -78,8 +78,8 @@ def _check_boxes(record: Record, photo: Sample) -> None:
         is_known = region < len(photo.regions)
         if not is_known or np.abs(np.subtract(photo.regions[region].box, box)).max() > CLOSE:
             raise ValueError(
-                f"{record.where}: region {region} of {photo.image_id!r} is not that of the data "
-                "that is trained on; make the captions again from these annotations"
+                f"{record.where}: region {region} of {photo.image_id!r} differs from the training "
+                f"data's region; make the captions again from these annotations"
             )
 
 

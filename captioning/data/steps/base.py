@@ -22,7 +22,7 @@ class StepContext:
 
     Attributes:
         split: of the data set, such as ``"train"``, or `CORPUS`.
-        seed: the run's seed. A step whose draws must not change with it has a seed of its own.
+        seed: the run's seed. A step whose draws must not change with it has its own seed.
         cache_folder: caches results that are expensive to compute.
         truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
         planted_words: place and right word by ``sample_id``, of planted faults of a word or phrase;
@@ -57,7 +57,7 @@ class AbstractStep(ABC):
     Omissions that a user may look for go into ``roster.dropped``, with the rule.
 
     Attributes:
-        every_split: whether it acts on all splits, or on what is trained on alone.
+        every_split: whether it acts on all splits, or on training data alone.
     """
 
     every_split: ClassVar[bool] = False
@@ -77,7 +77,7 @@ def apply_steps(roster: Roster, steps: Iterable[AbstractStep], context: StepCont
         changed = step(roster, context)
         if not isinstance(changed, Roster):
             raise ValueError(
-                f"step {type(step).__qualname__} must give the roster after it: got "
+                f"step {type(step).__qualname__} must return the changed roster: got "
                 f"{type(changed).__name__}; captioning.data.roster.build_roster makes one"
             )
         roster = changed

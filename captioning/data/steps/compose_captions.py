@@ -21,7 +21,7 @@ class ComposeCaptions(AbstractStep):
     """Joins the captions of each photo into one, in their order.
 
     Each caption begins with a capital and ends with a full stop; one that a photo has twice is used
-    once. Phrases and weights are those of no sentence, and are left out.
+    once. Phrases and weights belong to no sentence, and are left out.
 
     Attributes:
         num_sentences: at most so many captions of a photo are joined.
@@ -78,8 +78,9 @@ def _joined(
             continue
         if fault is not None:
             raise ValueError(
-                f"{part.image_id!r} has more than one planted fault, and a long caption bears one: "
-                "set steps.plant_faults.one_per_photo=true, and name steps.compose_captions after "
+                f"{part.image_id!r} has more than one planted fault, and a long caption may have "
+                f"only one: set steps.plant_faults.one_per_photo=true, and name "
+                f"steps.compose_captions after "
                 "it"
             )
         fault = (

@@ -1,8 +1,8 @@
 """Photos without captions: of held-out classes, and slots for a model's captions.
 
 Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
-of which a caption mentions one of eight objects. Bujimalla et al. use these photos further, without
-captions but with the names of the objects in them: *partially paired* data.
+with a caption that mentions one of eight objects. Bujimalla et al. use these photos further,
+without captions but with the names of the objects in them: *partially paired* data.
 """
 
 from __future__ import annotations

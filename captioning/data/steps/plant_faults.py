@@ -390,7 +390,7 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
     if sum(counts.values()) > len(roster):
         raise ValueError(
             f"steps.plant_faults.kinds must not exceed 1 together: got {sum(kinds.values()):g}; "
-            "a sample bears one fault at most"
+            "a sample has one fault at most"
         )
     return {kind: count for kind, count in counts.items() if count}
 

@@ -68,13 +68,13 @@ class Candidate:
 def plausible_faults(
     roster: Roster, counts: Mapping[str, int], seed: int, cache_folder: Path | None = None
 ) -> dict[str, list[Candidate]]:
-    """As many faults of each of `PLAUSIBLE_KINDS` as asked for, at most one a caption.
+    """The requested number of faults of each of `PLAUSIBLE_KINDS`, at most one a caption.
 
     Args:
         roster: sound samples.
         counts: number of faults by kind.
         seed: seed of everything drawn.
-        cache_folder: keeps what networks of language said; None: it is not kept.
+        cache_folder: caches the language networks' scores; None: it is not kept.
 
     Raises:
         ValueError: fewer captions can bear one.
@@ -144,7 +144,7 @@ class PlausibleWords:
         roster: sound samples; networks are trained on its captions, which takes a minute for
             30,000.
         seed: seed of everything drawn.
-        cache_folder: keeps what the networks say; None: it is not kept.
+        cache_folder: caches the networks' scores; None: it is not kept.
         table: rows of the words; None for the closed ones.
 
     Raises:

@@ -29,8 +29,8 @@ class Rows:
         shape: ``(B, T)`` of the sequences.
         index: ``(M,) int64`` positions of the rows in ``B * T``, sequence by sequence; None: all
             as they stand.
-        places: ``(M,) int64`` the same once padding is moved to the sequences' ends, so that what
-            is drawn for a place does not depend on the batch's longest sequence.
+        places: ``(M,) int64`` the same once padding is moved to the sequences' ends, so that the
+            draws for a position do not depend on the batch's longest sequence.
         real: ``(R,) int64`` the rows that are real; None: all.
         exist: ``(B, T) bool``, False on padding at the ends.
     """

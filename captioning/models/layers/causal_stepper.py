@@ -188,14 +188,16 @@ class CausalStepper(AbstractStepper[PromptedState]):
             for token in tokens:
                 log_probs, state = self.step(token[None], state)
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{name} cannot be stepped here ({error}); use another") from error
+            raise ValueError(
+                f"{name} cannot be run step by step here ({error}); use another"
+            ) from error
         finally:
             self.network.train(was_training)
         expected = logits.log_softmax(-1)
         for predicted in (read_logits.log_softmax(-1), log_probs[0]):
             if not torch.allclose(predicted, expected, atol=1e-3, rtol=1e-3):
                 raise ValueError(
-                    f"{name} predicts other words when it is stepped than by its own code; use a "
+                    f"{name} predicts different words step by step than by its own code; use a "
                     "language model as plain as GPT-2 or Llama"
                 )
 

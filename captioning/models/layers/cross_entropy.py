@@ -28,8 +28,7 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
             2016, equation 7); as torch's own.
 
     Returns:
-        ``(M,)`` what is trained on, and ``(M,)`` negative log-likelihoods in nats; both with
-        gradient.
+        ``(M,)`` training losses, and ``(M,)`` negative log-likelihoods in nats; both with gradient.
     """
     # Half precision is too coarse for losses that captions are compared by.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -248,7 +248,7 @@ class _Replay(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         if ctx.call is None:
             raise RuntimeError(
-                "gradients of a CUDA graph can be computed once a call, and were; choose "
+                "gradients of a CUDA graph can be computed only once a call; choose "
                 "speed.cuda_graphs=false to compute them again"
             )
         ctx.call = None

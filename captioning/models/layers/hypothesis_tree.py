@@ -88,7 +88,7 @@ class _TreeLayer(DynamicLayer):
         return copied
 
     def of(self, images: Tensor) -> _TreeLayer:
-        """The nodes of some of the images, in a store of their own."""
+        """The nodes of some of the images, in a separate store."""
         copied = _TreeLayer()
         copied.keys, copied.values = self.keys[images], self.values[images]
         copied.is_initialized = True

@@ -45,7 +45,7 @@ class ImageStates:
         network: whose `unfit` is empty.
         num_photos: number of photos of the training, for the log.
         room: bytes that may be kept; photos beyond them are encoded again in each epoch.
-        says: whether to log what they take.
+        says: whether to log their memory.
 
     Attributes:
         prompts: the tensors of each kept photo but its pixels, by its key; a reader of batches
@@ -139,9 +139,9 @@ class ImageStates:
         share = min(1.0, self._room / max(whole, 1))
         part = "" if share == 1 else f", of which {share:.0%} fit: others are computed each time"
         log.info(
-            "model.keep_image_states: the image encoder is frozen, so what it makes of "
-            f"{self._num_photos} photos is kept between epochs: about {whole / 2**20:,.0f} MiB"
-            f"{part} (model.keep_image_states=false computes all each time)"
+            "model.keep_image_states: the image encoder is frozen, so its states of "
+            f"{self._num_photos} photos are kept between epochs: about {whole / 2**20:,.0f} MiB"
+            f"{part} (model.keep_image_states=false computes them in each epoch)"
         )
 
 
@@ -167,7 +167,7 @@ def unfit(parts: ImageTextParts) -> str:
 
 
 def drops(module: nn.Module) -> bool:
-    """Whether a layer has dropout of its own."""
+    """Whether a layer has its own dropout."""
     shares = (v for name, v in vars(module).items() if name == "p" or "dropout" in name)
     return any(isinstance(share, float) and share > 0 for share in shares)
 

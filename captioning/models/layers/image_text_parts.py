@@ -34,8 +34,8 @@ OF_PHOTOS = ("vision", "visual", "image")  # in names within some decoders
 class ImageTextParts:
     """A network of transformers as images, prompts and a `Speaker`.
 
-    Most networks speak themselves. In BLIP, BLIP-2, InstructBLIP and Kosmos-2 a text network of its
-    own does; their photos are read here, once for all captions of a photo.
+    Most networks speak themselves. In BLIP, BLIP-2, InstructBLIP and Kosmos-2 a separate text
+    network does; their photos are read here, once for all captions of a photo.
 
     Args:
         network: an image-to-text model.
@@ -76,7 +76,7 @@ class ImageTextParts:
         if self.kind != "blip" and image_token is not None:
             places = after.inputs["input_ids"] == image_token
             if not (places == places[:1]).all():
-                raise ValueError("attention takes prompts that are alike: one photo a batch")
+                raise ValueError("attention needs equal prompts: one photo a batch")
             weights = weights[:, places[0]]
             weights = weights / weights.sum(1, keepdim=True)
         return log_probs, after, weights
@@ -196,7 +196,7 @@ def _start_ids(network: Any) -> tuple[int, ...]:
         ids += [] if value is None else [int(value)]
     if not ids:
         raise ValueError(
-            f"{type(network).__name__}: generation_config.json lacks decoder_start_token_id, with "
-            "which its texts begin; add it"
+            f"{type(network).__name__}: generation_config.json lacks decoder_start_token_id, the "
+            f"token that begins its texts; add it"
         )
     return tuple(ids)

@@ -87,6 +87,6 @@ class InputWords:
 
 
 def clip_by_part(parts: Iterable[nn.Module], max_norm: float) -> None:
-    """Scale the gradients of each part by itself to a norm of at most ``max_norm``."""
+    """Scale each part's gradients separately to a norm of at most ``max_norm``."""
     for part in parts:
         nn.utils.clip_grad_norm_(part.parameters(), max_norm)

@@ -10,7 +10,7 @@ and x^o these objects:
 
 By default priors read no words, as in the paper. So latents are drawn before the first word, and
 all hypotheses of a search share them. In the authors' code priors read the previous word as well
-(`captioning.models.layers.latent_form.LatentForm`), and each hypothesis has latents of its own.
+(`captioning.models.layers.latent_form.LatentForm`), and each hypothesis has its own latents.
 """
 
 from __future__ import annotations

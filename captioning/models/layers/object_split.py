@@ -19,8 +19,8 @@ class ObjectSplit:
     host, where the numbers of objects must be known.
 
     Attributes:
-        placeholders: ids that stand for an object in the singular and in the plural, after those of
-            the vocabulary.
+        placeholders: ids that stand for an object in the singular and in the plural, after the
+            vocabulary's ids.
         size: size of the vocabulary with these two.
     """
 

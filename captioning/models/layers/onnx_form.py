@@ -15,9 +15,9 @@ class OnnxForm:
     """A captioner's decoder in two networks.
 
     Attributes:
-        memory: features of photos ``(N, R, D)`` to what the decoder reads of each photo.
-        step: tokens, what the decoder reads, states; to log-probabilities ``(N, V)``, new states.
-        names: names of what the decoder reads.
+        memory: features of photos ``(N, R, D)`` to the decoder's input for each photo.
+        step: tokens, the decoder's input, states; to log-probabilities ``(N, V)``, new states.
+        names: names of the decoder's inputs.
         state_sizes: state sizes of the states of a hypothesis, ``(N, size)`` each.
         reads: ``"token"``: the last token ``(N,)``; ``"prefix"``: all tokens ``(N, T)``, from which
             the decoder computes everything again.

@@ -122,7 +122,7 @@ def part_losses(
         drops: whether there is dropout, whose masks depend on a token's place in its prompt.
 
     Returns:
-        Losses of which ``total`` alone has a gradient.
+        Losses; only ``total`` has a gradient.
     """
     run = _Run(batch, parts, losses, parameters, drops)
     total: Any = _Handed.apply(run, *parameters)

@@ -33,7 +33,7 @@ DEVICES = {"nf4": ("cpu", "cuda", "xpu"), "int8": ("cpu", "cuda")}
 
 
 def reading_options(kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
-    """Options of transformers' ``from_pretrained`` that quantize a model on the processor.
+    """Options of transformers' ``from_pretrained`` that quantize a model on the CPU.
 
     There, so that equal files give equal bits whatever the training's device.
 
@@ -123,7 +123,7 @@ def check_training(kind: Kind, trainer: Any) -> None:
 
 
 def prepare(network: Any, kind: Kind, name: str) -> None:
-    """Check what transformers has quantized, and let it compute the same in training and search.
+    """Check layers quantized by transformers; they compute the same in training and search.
 
     Raises:
         SettingError: no layer is quantized.

@@ -100,7 +100,7 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     Args:
         network: decodes by ``input_ids`` or ``inputs_embeds``, or by ``decoder_input_ids``.
-        start_ids: tokens that a decoder with an encoder of its own begins with; empty without one.
+        start_ids: first tokens of a decoder with its own encoder; empty without one.
     """
 
     def __init__(self, network: Any, *, start_ids: tuple[int, ...] = ()) -> None:
@@ -210,7 +210,7 @@ class Speaker(AbstractStepper[SpeakerState]):
     def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """Logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
 
-        The first call reads the prompts; its tokens, which stand for them, are not looked at.
+        The first call reads the prompts; its tokens, which stand for them, are ignored.
         """
         outputs, after = self._outputs(tokens, state)
         return outputs.logits[:, -1], after
@@ -359,7 +359,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             **settings: arguments of ``generate``.
 
         Returns:
-            ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: those of the beam, or
+            ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: scores of the beam, or
             summed log-probabilities.
         """
         inputs, skipped = _without_captions(state.inputs), 0

@@ -1,4 +1,4 @@
-"""Second parameters, of which only the sum with the first matters, as `torch.nn.LSTMCell` has."""
+"""Second parameters as in `torch.nn.LSTMCell`, which act only in their sum with the first."""
 
 from __future__ import annotations
 

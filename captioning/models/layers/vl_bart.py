@@ -110,7 +110,7 @@ def load_vl_bart(
 
     Args:
         path: ``.pth`` (a state dict, nothing else is loaded) or ``.safetensors``.
-        bart: gets all tensors but those of the visual embedding.
+        bart: gets all tensors except the visual embedding's.
         visual: a `captioning.models.cic_bart.VisualEmbedding`.
 
     Raises:

@@ -46,7 +46,9 @@ class BartTokenizer(AbstractTokenizer):
         special_ids = [number for number in ids.values() if number is not None]
         missing = [token for token, number in ids.items() if number is None]
         if missing:
-            raise ValueError(f"the tokenizer lacks {', '.join(missing)}: not that of a BART")
+            raise ValueError(
+                f"the tokenizer lacks {', '.join(missing)}: it is not a BART's tokenizer"
+            )
         self._begin_id, self.pad_id, self.eos_id, self.unk_id = special_ids
         self.bos_id = self.eos_id
         self._size = self._tokenizer.get_vocab_size()

@@ -1,8 +1,8 @@
 """Word tokenizer with a vocabulary counted on the training captions.
 
 Captions are split as in nocaps-org/updown-baseline: lower case, NLTK's Treebank tokenizer,
-punctuation dropped, rare words left out, captions cut. Unlike there, the unknown word is a token of
-its own, and padding, begin and end are three different tokens.
+punctuation dropped, rare words left out, captions cut. Unlike there, the unknown word is a separate
+token, and padding, begin and end are three different tokens.
 """
 
 from __future__ import annotations

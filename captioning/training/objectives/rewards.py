@@ -75,8 +75,8 @@ class AbstractReferenceReward(AbstractReward):
 
     Args:
         end_token: count the end as a word of captions and references. Without it, a reward of
-            n-grams teaches captions that break off ("a man with a"), as nothing is lost by that
-            (Luo, 2020).
+            n-grams teaches captions that break off ("a man with a"), as these lose no reward (Luo,
+            2020).
     """
 
     def __init__(self, *, end_token: bool = True) -> None:
@@ -153,7 +153,7 @@ class CiderReward(AbstractReferenceReward):
 
     def _scores(self, tokens: list[str], images: list[int]) -> np.ndarray:
         if self._references is None:
-            raise ValueError("a reward was asked for before its references were opened")
+            raise ValueError("a reward was computed before its references were opened")
         return self._references.score(tokens, images)
 
 
@@ -280,8 +280,8 @@ class FunctionReward(AbstractReward):
             return torch.as_tensor(given, dtype=torch.float32, device="cpu")
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"objective.reward: {self.name} must give a number for each caption: "
-                f"got {type(given).__name__} ({error})"
+                f"objective.reward: {self.name} must return a number for each caption: got "
+                f"{type(given).__name__} ({error})"
             ) from error
 
 
@@ -345,7 +345,7 @@ def judged(
     values = reward.rewards(captions, samples, ended).detach().to("cpu", torch.float32)
     if values.shape != (len(captions),):
         raise ValueError(
-            f"objective.reward: {reward.name} must give a number for each caption: got "
+            f"objective.reward: {reward.name} must return a number for each caption: got "
             f"{tuple(values.shape)} for {len(captions)} captions"
         )
     broken = (~values.isfinite()).nonzero().flatten().tolist()
@@ -354,13 +354,13 @@ def judged(
         raise ValueError(
             f"objective.reward: {reward.name} is {float(values[first])} for the caption "
             f"{captions[first]!r} of {samples[first].image_path}: it must be a finite number for "
-            "any caption, also an empty one; mend it or choose another objective/reward"
+            "any caption, even an empty one; correct it or choose another objective/reward"
         )
     return values
 
 
 def try_reward(reward: AbstractReward, samples: Sequence[Sample]) -> None:
-    """Refuse a reward by which nothing could be learnt.
+    """Refuse a reward from which training cannot learn.
 
     Each of its parts judges the captions of a few photos, the same captions at others of these
     photos, the captions' first halves and an empty one.
@@ -384,6 +384,6 @@ def try_reward(reward: AbstractReward, samples: Sequence[Sample]) -> None:
         if float(values.min()) == float(values.max()):
             raise ValueError(
                 f"objective.reward: {part.name} is {float(values[0]):g} for each of "
-                f"{len(captions)} unlike captions and photos, so nothing can be learnt from it: "
-                "mend it or choose another objective/reward"
+                f"{len(captions)} unlike captions and photos, so training cannot learn from it: "
+                f"correct it or choose another objective/reward"
             )

@@ -89,7 +89,7 @@ class AbstractRewardObjective(ABC):
         seed: the run's seed; a draw depends on it, the epoch, the batch and the photo alone.
 
     Attributes:
-        several_means: whether the likelihood loss is added, which has a denominator of its own.
+        several_means: whether the likelihood loss is added, which has its own denominator.
         num_updates: number of updates of the model by the same draws.
         judges_captions: whether the rewards of the true captions are recorded, too.
     """

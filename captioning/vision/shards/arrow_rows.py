@@ -65,7 +65,7 @@ def read_row(file: str, column: str, name: str) -> bytes:
     """
     digits = name.partition("/")[0].partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
-        raise ValueError(f"{name[:40]!r} is not the number of a row")
+        raise ValueError(f"{name[:40]!r} is not a row number")
     row = int(digits)
     with arrow_errors(file):
         value = _group_value(file, column, row) if is_parquet(file) else _value(file, column, row)
@@ -87,7 +87,7 @@ def open_table(file: str) -> Any:
     source = pa.memory_map(file)
     begin = source.read(len(_MAGIC))
     if begin.startswith(_FEATHER_1):
-        raise ValueError(f"{file}: Feather of version 1, which is not read; write version 2")
+        raise ValueError(f"{file}: Feather of version 1, which is not supported; write version 2")
     is_file = begin == _MAGIC
     source.seek(0)
     reader: Callable[[Any], Any] = pa.ipc.open_file if is_file else pa.ipc.open_stream

@@ -58,7 +58,7 @@ def read_header(block: bytes) -> Header:
         raise ValueError("the file is cut off")
     total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     if _number(block[148:156]) != total:
-        raise ValueError("no header of a member (its sum is wrong)")
+        raise ValueError("not a member's header (its checksum is wrong)")
     name, kind = block[:100].split(b"\0", 1)[0], block[156:157]
     if block[257:263] == b"ustar\0" and block[345] and kind not in (b"L", b"K"):
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
@@ -70,7 +70,7 @@ def _number(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     match = _OCTAL.fullmatch(field)
     if match is None:
-        raise ValueError("no header of a member (a number is none)")
+        raise ValueError("not a member's header (a number is invalid)")
     return int(match.group(1) or b"0", 8)
 
 
@@ -120,7 +120,7 @@ def _header(block: bytes, offset: int) -> Header:
     except ValueError as error:
         raise ValueError(f"damaged at byte {offset}: {error}") from error
     if header.kind == b"S":
-        raise ValueError(f"{_shown(header.name)} is a sparse file, which no shard needs")
+        raise ValueError(f"{_shown(header.name)} is a sparse file, which shards may not contain")
     return header
 
 
@@ -156,11 +156,11 @@ def _records(content: bytes, offset: int) -> dict[bytes, bytes]:
         record = content[place + len(digits) + 1 : place + length]
         key, separator, value = record[:-1].partition(b"=")
         if not separator or record[-1:] != b"\n":
-            raise ValueError(f"damaged at byte {offset}: a record is none")
+            raise ValueError(f"damaged at byte {offset}: a record is invalid")
         records[key] = value
         place += length
     if not records.get(b"size", b"0").isdigit() or len(records.get(b"size", b"")) > 18:
-        raise ValueError(f"damaged at byte {offset}: a size is no number")
+        raise ValueError(f"damaged at byte {offset}: a size is not a number")
     return records
 
 

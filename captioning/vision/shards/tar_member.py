@@ -23,7 +23,7 @@ def read_member(shard: str, offset: str, name: str) -> bytes:
         ValueError: no such member is there, or it is cut off or too large.
     """
     if not (offset.isascii() and offset.isdecimal()):
-        raise ValueError(f"{offset[:20]!r} is not the place of a member")
+        raise ValueError(f"{offset[:20]!r} is not the offset of a member")
     with open(shard, "rb") as file:
         file.seek(int(offset[:18]))
         size = _size(file.read(BLOCK), name)
@@ -42,7 +42,7 @@ def _size(block: bytes, name: str) -> int:
     # long names and others than ASCII may stand in a header of their own, before this
     is_whole = name.isascii() and len(name) < _LONGEST
     if kind_of(header) != FILE or (is_whole and str(PurePosixPath(actual)) != name):
-        raise ValueError(f"{actual[:40]!r} is there; was the shard changed?")
+        raise ValueError(f"{actual[:40]!r} found instead; was the shard changed?")
     if header.size > MAX_PHOTO_BYTES:
         raise ValueError(f"has {header.size} bytes, at most {MAX_PHOTO_BYTES}")
     return header.size

@@ -60,7 +60,7 @@ class PhotoCaptions:
         self._lock = threading.Lock()
 
     def models(self) -> list[dict[str, Any]]:
-        """What the page offers: names, and whether they attend and look at boxes."""
+        """What the page offers: names, and whether they attend and read boxes."""
         return [
             {
                 "name": name,
@@ -121,7 +121,7 @@ class PhotoCaptions:
     def _captioner(self, record: Mapping[str, Any]) -> Captioner:
         number = record.get("model")
         if type(number) is not int or not 0 <= number < len(self._captioners):
-            raise ValueError("there is no such captioner; reload the page")
+            raise ValueError("the captioner does not exist; reload the page")
         return list(self._captioners.values())[number]
 
     def _boxes(self, captioner: Captioner, name: str) -> Sequence[Region] | None:
@@ -131,7 +131,7 @@ class PhotoCaptions:
             if key in self._regions:
                 return self._regions[key]
         raise ValueError(
-            f"this captioner looks at boxes, and there are none for {name!r:.80}: find them by "
+            f"this captioner reads boxes, and there are none for {name!r:.80}: find them by "
             "captioning find-objects, and start this program with --boxes FILE"
         )
 
@@ -298,7 +298,7 @@ class App:
         self.page: ServedPage = served_page("app.html", title=TITLE, styles=STYLES, scripts=SCRIPTS)
 
     def get(self, path: str) -> tuple[str, bytes]:
-        """A photo that was sent, or that of a suspect, by its number."""
+        """A sent photo, or a suspect's photo, by its number."""
         if match := re.fullmatch(r"photo/(\d{1,9})", path):
             return JPEG, self._uploads.photo(int(match[1])).picture
         if (match := re.fullmatch(r"suspect/(\d{1,9})", path)) and self._review is not None:
@@ -495,7 +495,7 @@ class Review:
 
     def _suspect(self, number: Any) -> Suspect:
         if type(number) is not int or not 0 <= number < len(self._suspects):
-            raise ValueError("there is no such caption; reload the page")
+            raise ValueError("the caption does not exist; reload the page")
         return self._suspects[number]
 
     def _is_inside(self, suspect: Suspect) -> bool:

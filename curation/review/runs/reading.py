@@ -83,8 +83,7 @@ class FinishedRun:
     Attributes:
         run: config, versions, scores and times; empty where they are not there.
         history: validation scores by epoch.
-        start: validation scores before the first epoch, of what training began with; empty: not
-            scored.
+        start: validation scores of the initial model, before the first epoch; empty: not scored.
         losses: ``(step, loss)`` of training, as they were logged.
         predictions: caption by image of the test.
         dropped: items that the rosters leave out: ``item`` and ``rule`` by roster.
@@ -155,7 +154,7 @@ def _run(folder: Path, notes: Notes) -> Run:
         def read() -> Any:
             value = read_content(folder / name)
             if not isinstance(value, kind) or not valid(value):
-                raise ValueError(f"{name} holds something else than it should: it was damaged")
+                raise ValueError(f"{name} has invalid content: it was damaged")
             return value
 
         return notes.read(name, folder, read, kind()) if (folder / name).is_file() else kind()

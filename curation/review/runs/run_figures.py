@@ -59,7 +59,7 @@ def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
     Configs that cannot be compared share no axes: they have no figure of scores and losses.
 
     Args:
-        runs: those of one name are pooled as seeds.
+        runs: runs of one name are pooled as seeds.
         folder: folder to write to.
     """
     groups = groups_of(runs)

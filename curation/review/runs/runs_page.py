@@ -361,7 +361,7 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
     """Write the page.
 
     Args:
-        runs: at least one; those of one name that differ in the seed alone are pooled.
+        runs: at least one; runs of one name that differ only in the seed are pooled.
         path: the HTML file.
 
     Returns:

@@ -60,7 +60,7 @@ def write_label_studio(
     """Write ``tasks.json`` and ``interface.xml``, the set-up of the project; photos stay.
 
     Args:
-        suspects: one is a task, with a prediction: what the check or run would do.
+        suspects: one is a task, with a prediction: the action of the check or run.
         folder: folder for the two files.
         root: folder that photos are served from; None: the one that all of them lie in.
         address: the prefix of a photo's path below the root.
@@ -141,7 +141,7 @@ class JudgedTask:
         where: file and number, for messages.
         content: the file's content.
         sample_id, caption: the suspect's id and caption.
-        verdict: `KEEP`, `REMOVE` or `CORRECT` of the latest annotation; None where nobody judged.
+        verdict: `KEEP`, `REMOVE` or `CORRECT` of the latest annotation; None without a verdict.
         correction: the corrected caption for `CORRECT`; not empty then.
     """
 
@@ -216,7 +216,7 @@ def read_label_studio(
         if sample is None or sample.caption != task.caption:
             raise ValueError(
                 f"{task.where}: {json.dumps(task.sample_id)} with this caption is not in "
-                f"{roster.name}: name the set that the suspects are of, unchanged"
+                f"{roster.name}: name the unchanged set of the suspects"
             )
         if task.verdict is not None:
             decided[task.sample_id] = _edit(task, epoch)
@@ -241,7 +241,7 @@ def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
         return verdict, ""
     text = " ".join(" ".join(texts_of(parts.get(CORRECTION, {}).get("text", ()))).split())
     if not text:
-        raise ValueError(f"{where}: to be corrected, but no caption is written")
+        raise ValueError(f"{where}: its verdict is correct, but it has no caption")
     return verdict, text
 
 
@@ -284,7 +284,7 @@ class Decision:
         text = " ".join(self.correction.split())
         object.__setattr__(self, "correction", text)
         if (self.verdict == CORRECT) != bool(text):
-            raise ValueError("a correction needs a caption, and nothing else has one")
+            raise ValueError("a correction needs a caption, and other verdicts must not have one")
         if len(text) > MAX_CORRECTION:
             raise ValueError(f"a caption has at most {MAX_CORRECTION} characters: got {len(text)}")
 
@@ -299,7 +299,7 @@ class Decisions:
         suspects: the suspects to decide on.
 
     Raises:
-        ValueError: the file is no export of Label Studio, or of other captions.
+        ValueError: the file is not an export of Label Studio, or has other captions.
     """
 
     def __init__(self, *, path: Path, suspects: Sequence[Suspect]) -> None:
@@ -394,7 +394,7 @@ def write_corrected(
         held_out, keys_folder: settings for a folder without splits, see `draw_splits`.
 
     Returns:
-        Counts of what was decided (``"keep"`` and actions of edits), and the captions left
+        Counts of decisions (``"keep"`` and actions of edits), and of undecided captions
         (``"left"``).
 
     Raises:

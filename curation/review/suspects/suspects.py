@@ -31,14 +31,14 @@ from curation.record import RunRecord, changes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A caption that people shall look at.
+    """A caption for people to review.
 
     Attributes:
         sample_id: the sample's id in the roster.
         photo: path of the photo.
         caption: the caption in the annotations.
         suspicion: suspicion in [0, 1]; None if not measured.
-        issues: names of what is wrong.
+        issues: names of its faults.
         reason: readable reason.
         proposal: another caption for the photo, if there is one.
         others: the photo's other captions, as the annotations have them.
@@ -78,17 +78,17 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
 
     Raises:
         FileNotFoundError: neither of them.
-        ValueError: nothing is suspected, or a damaged file.
+        ValueError: there are no suspects, or the file is damaged.
     """
     table = Path(source) / CSV_NAME
     if table.is_file():
         if top is not None:
-            raise ValueError(f"{table}: --top is for runs; a check flags by its thresholds")
+            raise ValueError(f"{table}: --top is for runs; a check uses its thresholds")
         suspects = list(_of_table(table))
         if suspects and not any(photo_exists(suspect.photo) for suspect in suspects):
             raise ValueError(
-                f"{table}: {suspects[0].photo} and all other photos are not there; start this "
-                "where captioning check was started"
+                f"{table}: {suspects[0].photo} and all other photos are missing; start this in the "
+                f"folder in which captioning check was started"
             )
     else:
         record = read_run(source)

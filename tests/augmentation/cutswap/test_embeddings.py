@@ -34,5 +34,5 @@ def test_nothing_to_embed_is_refused():
         embed_words((), by_texts(Letters()))
     with pytest.raises(ValueError, match="none of the 1 words has a vector"):
         embed_words(("dog",), lambda words: torch.zeros(1, 3))
-    with pytest.raises(ValueError, match="must be finite and one a word"):
+    with pytest.raises(ValueError, match="must be finite, one for each word"):
         embed_words(("dog",), lambda words: torch.full((1, 3), torch.nan))

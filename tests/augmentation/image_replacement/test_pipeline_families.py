@@ -68,7 +68,7 @@ def test_sizes_and_tokens_are_the_pipelines(folders):
     assert flux.count_tokens("a dog") == 3  # words, as its long encoder reads them
     assert model(folders["flux"], width=8, height=8, max_sequence_length=64).max_tokens == 64
     assert flux.generate(JOBS[:1])[0].shape == (24, 16, 3)
-    with pytest.raises(ValueError, match="set width and height, which it does not tell"):
+    with pytest.raises(ValueError, match="set width and height, which its files do not name"):
         model(folders["flux"]).start()
 
 
@@ -100,7 +100,7 @@ def test_what_a_pipeline_cannot_do_is_refused_at_the_start(folders, tmp_path):
         model(folders["flux"], safety_checker=True).start()
     copy = shutil.copytree(folders["xl"], tmp_path / "other")
     for name, message in {
-        "StableDiffusionImg2ImgPipeline": "makes no picture of a text alone",
+        "StableDiffusionImg2ImgPipeline": "does not make pictures from text alone",
         "NoSuchPipeline": "has no pipeline NoSuchPipeline",
     }.items():
         index = json.loads((copy / "model_index.json").read_text())

@@ -189,7 +189,9 @@ def test_weights_as_pickles_are_refused(folder, tmp_path):
 
 
 def test_wrong_settings_are_refused_at_the_start(folder, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="scheduler=Nonsense: diffusers has none"):
+    with pytest.raises(
+        ValueError, match="scheduler=Nonsense: diffusers has no scheduler of that name"
+    ):
         model(folder, scheduler="Nonsense").start()
     with pytest.raises(ValueError, match="has no safety checker: set safety_checker=false"):
         model(folder, safety_checker=True).start()
@@ -254,6 +256,6 @@ def test_a_pipeline_with_a_safety_checker_is_read_without_it(folder, tmp_path):
 def test_a_pipeline_that_does_not_tell_its_size_needs_one(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "other")
     (copy / "unet" / "config.json").unlink()
-    with pytest.raises(ValueError, match="set width and height, which it does not tell"):
+    with pytest.raises(ValueError, match="set width and height, which its files do not name"):
         model(copy).start()
     assert model(copy, width=32, height=48).size() == (32, 48)

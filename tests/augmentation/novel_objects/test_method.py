@@ -261,8 +261,14 @@ def test_a_class_that_gets_no_pictures_is_told(parser, roster, tmp_path, caplog)
     path = tmp_path / "predictions.json"
     write_json(path, [{"image_id": "dog0", "caption": "A tree."}])
     for settings, told in (
-        ({"classes": {"dog": {}}, "predictions": str(path)}, "captions of it name no known object"),
-        ({"classes": {"dog": {"candidates": ["horse", "cow"]}}}, "no box is called horse, cow"),
+        (
+            {"classes": {"dog": {}}, "predictions": str(path)},
+            "no caption that names it names a known object",
+        ),
+        (
+            {"classes": {"dog": {"candidates": ["horse", "cow"]}}},
+            "no box has a label of horse, cow",
+        ),
         ({"classes": {"dog": {"candidates": []}}}, ""),
     ):
         caplog.clear()

@@ -179,7 +179,7 @@ def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> Non
 
 def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps({"image": "cat1.png", "caption": BEFORE}))
-    with pytest.raises(ValueError, match=r"lacks 2 of the images asked for, such as cat0"):
+    with pytest.raises(ValueError, match=r"lacks 2 of the requested images, such as cat0"):
         call(describe_set, config())
     with pytest.raises(ValueError, match=r"data\.nosuch is not set for jsonl"):
         call(describe_set, config("split=nosuch"))

@@ -284,7 +284,7 @@ def test_llama_cpp_gets_talks(tmp_path: Path, monkeypatch) -> None:
             return {"choices": [{"message": {"content": text}}]}
 
     monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace(Llama=Llama))
-    with pytest.raises(FileNotFoundError, match=r"wanted a \.gguf file"):
+    with pytest.raises(FileNotFoundError, match=r"must be a \.gguf file"):
         LlamaCppWriter(path=tmp_path)
     (tmp_path / "a.gguf").touch()
     writer = LlamaCppWriter(path=tmp_path)

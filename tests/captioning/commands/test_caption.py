@@ -310,7 +310,7 @@ def test_searches_keep_the_captioners_settings() -> None:
     assert chosen_search(own, min_words=9).settings.max_length > 10
     with pytest.raises(ValueError, match="does not use beam_size"):
         chosen_search(own, diverse=True, beam_size=3)
-    with pytest.raises(ValueError, match="searched, not drawn"):
+    with pytest.raises(ValueError, match="from search, not from draws"):
         chosen_search(own, diverse=True, constrained=True)
     with pytest.raises(ValueError, match="min_words must be at most max_words"):
         chosen_search(own, min_words=4, max_words=3)

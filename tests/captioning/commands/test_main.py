@@ -242,9 +242,9 @@ def test_a_folder_with_an_equals_sign_is_a_folder(
     ("arguments", "told"),
     [
         (["evaluate", "runs/a"], "evaluate: runs/a/config.yaml does not exist"),
-        (["evaluate", "a", "b"], "evaluate: b is one word too many: it takes RUN"),
-        (["export", "a", "run=b"], "export: run=b: a gives this already; leave one of them out"),
-        (["train", "my_photos", "data=coco"], "train: data=coco: my_photos gives this already"),
+        (["evaluate", "a", "b"], "evaluate: b is one argument too many: the command takes RUN"),
+        (["export", "a", "run=b"], "export: run=b: a already sets this; leave one of them out"),
+        (["train", "my_photos", "data=coco"], "train: data=coco: my_photos already sets this"),
     ],
 )
 def test_wrong_folders_are_refused_in_a_line(arguments: list[str], told: str) -> None:

@@ -47,7 +47,9 @@ def test_what_reads_writes_or_runs_is_refused_wherever_it_is_reached_from(
 
 def test_code_from_a_hub_is_refused() -> None:
     part = {"_target_": "transformers.AutoModel.from_pretrained", "trust_remote_code": True}
-    with pytest.raises(ValueError, match="trust_remote_code runs code of strangers; leave it out"):
+    with pytest.raises(
+        ValueError, match="trust_remote_code runs code of unknown origin; leave it out"
+    ):
         check_targets(part)
 
 

@@ -62,7 +62,7 @@ def test_sizes_are_read_from_the_weights(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"text_encoder.weight": torch.ones(1)}, r"answers questions \(VQA\)"),
-        ({"visual_encoder.pos_embed": None}, "no checkpoint of a BLIP captioner: 'visual_enc"),
+        ({"visual_encoder.pos_embed": None}, "not a checkpoint of a BLIP captioner: 'visual_enc"),
         ({"text_decoder.cls.predictions.transform.dense.bias": None}, r"missing \['text_decoder"),
         ({"text_decoder.other": torch.ones(1)}, r"too many \['text_decoder.other'\]"),
     ],

@@ -54,5 +54,7 @@ def test_a_prefix_goes_if_all_have_it():
 
 
 def test_another_model_is_named_by_what_is_missing():
-    with pytest.raises(ValueError, match=r"no checkpoint of BLIP: 'x' is missing .* begins with a"):
+    with pytest.raises(
+        ValueError, match=r"not a checkpoint of BLIP: 'x' is missing .* begins with a"
+    ):
         require({"a": torch.ones(1)}, ["a", "x"], "BLIP")

@@ -265,7 +265,7 @@ def test_seeds_are_pooled_and_others_refused(
     path = runs / "first" / "seed1" / "config.yaml"
     OmegaConf.save(OmegaConf.merge(OmegaConf.load(path), {"num_epochs": 7}), path)
     compared(status=1)
-    assert "no seeds of one run (num_epochs: 1, 7)" in capsys.readouterr().err
+    assert "not seeds of one run (num_epochs: 1, 7)" in capsys.readouterr().err
 
 
 def test_data_that_have_changed_are_refused(
@@ -284,10 +284,10 @@ def test_data_that_have_changed_are_refused(
 WRONG = [
     (("nowhere", "runs/first"), "nowhere: no such folder; give a run folder"),
     (("runs", "runs/first"), "runs: no config.yaml in it or in its folders: not a run folder"),
-    (("runs/first", "runs/first/seed0"), "is on both sides: give two runs"),
+    (("runs/first", "runs/first/seed0"), "is on both sides: give two different runs"),
     (("runs/first",), "give two runs, or two folders of seeds; got 1: runs"),
     (("runs/first", "exported"), "exported is an export: give the run folder"),
-    (("runs/first", "half"), "half is not finished: give its training command again"),
+    (("runs/first", "half"), "half is not finished: repeat its training command"),
     (("runs/first", "runs/second", "--out", "a.json"), "--out a.json names the page: give PAGE"),
 ]
 
@@ -364,7 +364,7 @@ def test_any_captioner_is_scored_without_training(
         assert (out / "per_caption.csv").is_file()
     capsys.readouterr()
     other = [*data, *own, f"data.root={place / 'second'}", f"out={out}"]
-    with pytest.raises(SystemExit, match="has the scores of another captioner or set: give out="):
+    with pytest.raises(SystemExit, match="holds the scores of another captioner or set: give out="):
         main(["evaluate", "model=exported", *other])
     with pytest.raises(SystemExit, match="model=nowhere: no such folder; give shipped, or the"):
         main(["evaluate", "model=nowhere", *data])

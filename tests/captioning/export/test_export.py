@@ -172,8 +172,8 @@ def changed(folder: Path, key: str, value: object) -> None:
             "it is no part that configs build",
         ),
         ("features.backbone._target_", "captioning.export.export.export", "no part"),
-        ("model.module.hidden_size", 10_000_000, "the settings want"),
-        ("model.module.hidden_size", 25, "the settings want"),
+        ("model.module.hidden_size", 10_000_000, "the settings expect"),
+        ("model.module.hidden_size", 25, "the settings expect"),
         ("features", None, "lacks one of model, features"),
     ],
 )
@@ -195,14 +195,14 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
             Captioner.load(folder, device="cpu")
 
     torch.save({"weights": torch.zeros(3)}, weights)  # a pickle
-    refused("is no file of safetensors")
+    refused("is not a safetensors file")
     weights.write_bytes(content[:-10])
-    refused("is no file of safetensors")
+    refused("is not a safetensors file")
     for name in ("embed.weight", next(iter(tensors))):
         save_file({n: tensor for n, tensor in tensors.items() if n != name}, weights)
-        refused(f"{name.removeprefix(FEATURES_PREFIX)} is missing, the settings want")
+        refused(f"{name.removeprefix(FEATURES_PREFIX)} is missing, the settings expect")
     save_file({**tensors, "more": torch.zeros(1)}, weights)
-    refused(r"more is \(1,\), the settings want none")
+    refused(r"more is \(1,\), the settings expect none")
     weights.unlink()
     refused(r"model\.safetensors does not exist")
     weights.write_bytes(content)

@@ -91,7 +91,7 @@ def test_models_without_a_form_are_refused_by_name(tmp_path: Path) -> None:
         def grid(self, images):
             return images.flatten(2)
 
-    with pytest.raises(ValueError, match="ViECap has no form for ONNX; there are UpDown and Blip"):
+    with pytest.raises(ValueError, match="ViECap cannot be exported to ONNX; UpDown and Blip can"):
         networks_of(build("viecap"), Backbone())
     with pytest.raises(ValueError, match="needs a backbone that reads pixels"):
         networks_of(build("updown"), None)
@@ -148,6 +148,8 @@ def test_special_tokens_are_said_where_the_search_says_them() -> None:
     ],
 )
 def test_settings_of_a_search_without_a_form_are_refused(settings, name) -> None:
-    with pytest.raises(ValueError, match=rf"search\.{name} of this run's search has no form"):
+    with pytest.raises(
+        ValueError, match=rf"search\.{name} of this run's search cannot be exported"
+    ):
         served(**settings)
     assert served(normalisation="gnmt")["length_penalty"] == 0

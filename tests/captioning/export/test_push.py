@@ -104,6 +104,6 @@ def test_a_refused_token_is_not_shown(hub, curated, capfd, monkeypatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_" + "wrong" * 6)
     assert main(["push", str(curated), "--repo", REPO]) == 1
     shown = "".join(capfd.readouterr())
-    assert "the hub did not take it" in shown
+    assert "the hub refused the upload" in shown
     assert "401" in shown
     assert "wrongwrong" not in shown

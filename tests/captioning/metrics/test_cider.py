@@ -283,7 +283,7 @@ def test_bad_references_are_named(references: list[list[str]], message: str) -> 
 def test_captions_of_no_image_are_named(numbers: list[int] | None) -> None:
     prepared = CiderReferences.prepare([["a b"], ["c"]])
     captions = ["a", "b"] if numbers else ["a"]
-    with pytest.raises(ValueError, match="images must number each of"):
+    with pytest.raises(ValueError, match="images must give each of"):
         prepared.score(captions, numbers)
 
 

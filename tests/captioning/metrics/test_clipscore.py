@@ -146,7 +146,7 @@ def test_the_joint_space_has_no_prompt_and_no_references_are_needed() -> None:
     ("candidates", "images", "references", "message"),
     [
         ({}, {}, None, "no candidates"),
-        ({"1": "a"}, {"2": torch.ones(2)}, None, "without embedding, such as '1'"),
+        ({"1": "a"}, {"2": torch.ones(2)}, None, "without an embedding, such as '1'"),
         ({"1": "a"}, {"1": torch.ones(2)}, {"1": [" "]}, "without references, such as '1'"),
         ({"1": "a"}, {"1": torch.ones(2)}, {}, "without references, such as '1'"),
         ({"1": "a"}, {"1": torch.zeros(2)}, None, "images: 1 of 1 embeddings are 0"),

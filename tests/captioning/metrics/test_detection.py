@@ -177,7 +177,7 @@ def test_one_sample_is_undefined_and_plain_in_json() -> None:
         ([1, float("inf")], {}, "must be finite"),
         ([1, 2], {2: "swap"}, r"rows in \[0, 2\): got row 2"),
         ([1, 2], {-1: "swap"}, "got row -1"),
-        ([1, 2], {"a#1": "swap"}, "by row number: got 'a#1'"),
+        ([1, 2], {"a#1": "swap"}, "row numbers as keys: got 'a#1'"),
         ([1, 2], {0: ""}, "must be a name"),
     ],
 )

@@ -206,7 +206,7 @@ def test_one_image_is_measured_by_the_statistics_given() -> None:
     assert alone.per_image["0"] == pytest.approx(among.per_image["0"])
     assert 0 < alone.corpus["self-CIDEr"] < 1
     statistics = CiderStatistics.count([group], source="one image")
-    with pytest.raises(ValueError, match="2 images or more"):
+    with pytest.raises(ValueError, match="at least 2 images"):
         measure([group], statistics=statistics)
 
 

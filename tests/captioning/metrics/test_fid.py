@@ -287,7 +287,7 @@ def test_inception_without_its_package_or_weights_is_named(
 
 
 def test_inception_weights_that_cannot_be_had_are_named(fidelity: None, tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError, match="could not be had .*weights=FILE"):
+    with pytest.raises(ConnectionError, match="could not be downloaded .*weights=FILE"):
         inception_features()
     with pytest.raises(FileNotFoundError, match="weights.pth"):
         inception_features(tmp_path / "weights.pth")
@@ -314,5 +314,5 @@ def test_inception_weights_are_those_of_the_digest_in_their_name(
     with pytest.raises(ValueError, match="does not begin with"):
         inception_features()
     monkeypatch.setattr(sys.modules[MODULE], "URL_INCEPTION_V3", "https://host/unnamed.pth")
-    with pytest.raises(ValueError, match="no digest in its name"):
+    with pytest.raises(ValueError, match="its name has no digest"):
         inception_features()

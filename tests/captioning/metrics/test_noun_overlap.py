@@ -114,7 +114,9 @@ def test_saying_what_is_asked_is_perfect(nouns: list[str]) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="a control signal a caption is wanted: got 1 for 2"):
+    with pytest.raises(
+        ValueError, match="there must be one control signal for each caption: got 1 for 2"
+    ):
         score_nouns([["dog"], ["cat"]], [["dog"]], PlaneVectors())
     with pytest.raises(ValueError, match="nouns must be a list, not a text: got 'dog'"):
         score_nouns(["dog"], [["dog"]], PlaneVectors())

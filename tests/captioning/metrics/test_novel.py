@@ -121,7 +121,7 @@ def test_plurals(noun: str, plurals: list[str]) -> None:
 def test_given_forms_take_the_place_of_the_rule() -> None:
     forms = word_forms(["couch", "dog"], {"couch": ["couch", "sofa"]})
     assert forms == {"couch": ("couch", "sofa"), "dog": ("dog", "dogs")}
-    with pytest.raises(ValueError, match=r"got some for \['sofa'\]"):
+    with pytest.raises(ValueError, match=r"got forms for \['sofa'\]"):
         word_forms(["couch"], {"sofa": ["sofa"]})
 
 

@@ -201,7 +201,7 @@ def test_the_balance_of_both_sides_is_the_threshold_whatever_their_numbers() -> 
 
 
 def test_a_side_without_sentences_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"sentences of both sides are wanted: got \[1, 0\]"):
+    with pytest.raises(ValueError, match=r"both sides need sentences: got \[1, 0\]"):
         calibrate(WordModel(), well_formed=["a dog"], broken=[""])
 
 

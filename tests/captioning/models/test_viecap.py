@@ -322,7 +322,7 @@ def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
     wide = EntityIndex(names=("dog",), embeddings=torch.eye(1, 5))
     with pytest.raises(ValueError, match=r"5 dimensions, photos in one of 12"):
         ViECap(entities=wide, **small)
-    with pytest.raises(ValueError, match="an embedding for each of their names"):
+    with pytest.raises(ValueError, match="need distinct names and an embedding for each"):
         EntityIndex(names=("dog", "dog"), embeddings=torch.eye(2))
 
 
@@ -352,7 +352,7 @@ def test_batches_that_do_not_fit_are_refused(folder: Path) -> None:
     model = build(folder)
     batch = texts(model)
     alone = {EMBEDDINGS: batch.extras[EMBEDDINGS]}
-    with pytest.raises(ValueError, match=r"need their entities, too: set model\.texts\.parser"):
+    with pytest.raises(ValueError, match=r"needs their entities: set model\.texts\.parser"):
         model.losses(replace(batch, extras=alone))
     narrow = {**batch.extras, EMBEDDINGS: torch.randn(len(batch), 5)}
     with pytest.raises(ValueError, match="embedded in 5 dimensions, photos in 12"):

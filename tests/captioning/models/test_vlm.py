@@ -308,5 +308,5 @@ def test_padding_that_a_call_of_the_processor_set_is_no_part_of_the_vocabulary()
     model.on_load_checkpoint(checkpoint)  # as older ones have it
     definition["model"]["vocab"] = {"[UNK]": 0}
     checkpoint["captioner"]["tokenizer"]["definition"] = json.dumps(definition)
-    with pytest.raises(ValueError, match="another vocabulary"):
+    with pytest.raises(ValueError, match="different vocabularies"):
         model.on_load_checkpoint(checkpoint)

@@ -46,7 +46,7 @@ def test_cells_have_mean_and_spread_over_seeds_in_the_papers_unit(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [\n", "own.yaml is no YAML: .*line 2.*; mend the file"),
+        ("a: [\n", "own.yaml is not valid YAML: .*line 2.*; correct the file"),
         ("title: x\nruns: [a]\n", "own.yaml: .*must hold keys and values: got"),
     ],
 )
@@ -430,7 +430,7 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
         (("title",), None, r"mine.yaml: 'title' is missing"),
         (("runs", "ours", "flickr8k", "step"), 1, r"runs.ours.flickr8k: 'step' is not known"),
         (("items", "table1", "rows", 0, "published"), [1], r"rows\[0\]: 1 numbers for 2 columns"),
-        (("items", "table1", "rows", 0, "run"), "other", r"the run 'other', which is not there"),
+        (("items", "table1", "rows", 0, "run"), "other", r"the run 'other', which does not exist"),
         (("items", "table1", "rows", 0, "quoted"), "them", r"needs one of run"),
         (("runs", "more"), {"full": "no"}, r"runs.more is used by no row"),
         (("runs", "pairs", "flickr8k"), None, r"no run 'pairs' to use"),

@@ -63,7 +63,10 @@ def read(path: Path) -> dict[str, Any] | None:
         ({}, "it holds no epoch"),
         ({"epoch": "x"}, "it holds no epoch"),
         ({"epoch": 1, "global_step": 1, "state_dict": [1]}, "it holds no state_dict"),
-        ({"epoch": 1, "global_step": 1, "state_dict": {}, "x": Path()}, "it holds something else"),
+        (
+            {"epoch": 1, "global_step": 1, "state_dict": {}, "x": Path()},
+            "it holds objects other than",
+        ),
     ],
 )
 def test_foreign_content_is_named_with_another_checkpoint(

@@ -64,7 +64,7 @@ def test_several_captions_are_written_best_first(tmp_path: Path) -> None:
         ("[{", "not valid JSON"),
         ("\xff", "not valid JSON"),
         ("{}", "must be a list"),
-        ("[]", "an entry or more"),
+        ("[]", "a list of at least one"),
         ("[3]", "entry 0: must be an object"),
         ('[{"caption": "a"}]', "entry 0: image_id must be a number or text: got None"),
         ('[{"image_id": true, "caption": "a"}]', "image_id must be .* got True"),

@@ -71,7 +71,7 @@ def test_files_that_moved_are_known_by_what_they_hold(run: RunFolder, models: Pa
 def test_files_that_moved_and_changed_are_refused(run: RunFolder, models: Path, name: str) -> None:
     shutil.copytree(models, models.with_name("moved"))
     (models.with_name("moved") / name).write_bytes(b"other")
-    with pytest.raises(ValueError, match="holds a run of another config"):
+    with pytest.raises(ValueError, match="holds a run with another config"):
         run.open(config_of(run.path, "moved/small", ["moved/words.txt"]))
 
 

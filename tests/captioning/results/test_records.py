@@ -87,7 +87,7 @@ def test_records_come_back_as_they_were_written(tmp_path) -> None:
 def test_a_damaged_line_is_named(run, tmp_path) -> None:
     path = keep_record(run, tmp_path)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"set\.jsonl line 2: no record of a run"):
+    with pytest.raises(ValueError, match=r"set\.jsonl line 2: not a record of a run"):
         read_runs([path])
 
 

@@ -156,7 +156,7 @@ def test_damaged_scores_are_named(tmp_path: Path) -> None:
             RunFolder(tmp_path).finished()
     for text in ('{"test": 3}', '{"test": {}}', "{}"):
         (tmp_path / "metrics.json").write_text(text)
-        with pytest.raises(ValueError, match=r"metrics\.json holds no scores of 'test'"):
+        with pytest.raises(ValueError, match=r"metrics\.json has no scores of 'test'"):
             RunFolder(tmp_path).scores("test")
 
 

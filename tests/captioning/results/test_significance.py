@@ -70,7 +70,7 @@ def test_bad_input_is_named() -> None:
         paired_bootstrap(first, second, "CIDEr-D", generator=generator)
     with pytest.raises(ValueError, match="before has no METEOR for image '0'"):
         paired_bootstrap(first, first, "METEOR", generator=generator)
-    with pytest.raises(ValueError, match="BLEU-4 is no mean"):
+    with pytest.raises(ValueError, match="BLEU-4 is not a mean"):
         paired_bootstrap(first, first, "BLEU-4", generator=generator)
     for wrong in (np.nan, np.inf):
         odd = scores(np.array([1, wrong, 1]))

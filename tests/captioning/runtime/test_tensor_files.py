@@ -66,7 +66,7 @@ def test_no_flipped_bit_is_read(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"x" * 50, b"\x08\0\0\0\0\0\0\0{}      "[:12]])
 def test_other_files_are_named(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"x\.safetensors is no file of safetensors"):
+    with pytest.raises(ValueError, match=r"x\.safetensors is not a safetensors file"):
         read_tensors(path)
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
         read_tensors(path.with_name("nowhere"))
@@ -76,7 +76,7 @@ def test_the_tensor_that_changed_is_named(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"damaged \(its tensor \w+ does not match its sum\)"):
+    with pytest.raises(ValueError, match=r"damaged \(its tensor \w+ does not match its checksum\)"):
         read_tensors(path)
 
 

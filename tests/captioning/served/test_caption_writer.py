@@ -323,9 +323,9 @@ def test_searches_that_no_server_has_are_refused(search, said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--beam", "3"], "--beam: not for a model behind an address"),
+        (["--beam", "3"], "--beam: not available for a model behind an address"),
         (["--n-best", "3"], "add --diverse"),
-        (["--seed", "3"], "--seed: of --diverse alone"),
+        (["--seed", "3"], "--seed: needs --diverse"),
         (["--must-include", "dog"], "--must-include: not"),
     ],
 )

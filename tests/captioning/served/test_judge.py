@@ -84,7 +84,7 @@ def test_wrong_questions_and_places_are_refused() -> None:
         ServedJudge(name="http://h/v1#m", question="Good?")
     with pytest.raises(ValueError, match="scale must be one of"):
         ServedJudge(name="http://h/v1#m", scale="stars")  # pyright: ignore
-    with pytest.raises(ValueError, match="an address, and this part computes by itself"):
+    with pytest.raises(ValueError, match="an address, but this part needs a local model"):
         image_text_folder("http://h/v1#m")
 
 

@@ -174,7 +174,7 @@ def test_workers_of_other_weights_are_refused(tmp_path: Path):
     first, second = cut(job, 6)[:2]
     write_shard(first, {"identity": 1, "host": "one"}, [0] * 6)
     write_shard(second, {"identity": 2, "host": "two"}, [0] * 6)
-    with pytest.raises(ValueError, match="two computes with other weights or settings than one"):
+    with pytest.raises(ValueError, match="two has other weights or settings than one"):
         all_records(Backwards(), job)
 
 
@@ -188,7 +188,7 @@ def test_the_caller_looks_at_the_identity_first(tmp_path: Path):
 
 
 def test_a_record_too_few_is_told(tmp_path: Path):
-    with pytest.raises(ValueError, match="5 records of 6 items"):
+    with pytest.raises(ValueError, match="5 records for 6 items"):
         write_shard(cut(toy_job(tmp_path), 6)[0], {}, [1] * 5)
 
 
@@ -226,5 +226,5 @@ def test_workers_fit_into_the_cluster():
     assert RayData(num_gpus=1)._share({"CPU": 16, "GPU": 2}, 10, uses_gpu=False) == (1, 2)
     assert RayData(num_gpus=0.5)._share({"CPU": 16, "GPU": 2}, 10) == (0.5, 4)
     assert RayData(num_gpus=0)._share({"CPU": 16, "GPU": 2}, 10) == (0, 10)
-    with pytest.raises(ValueError, match="spread.num_cpus=2 .* does not fit .* 1 processors and 0"):
+    with pytest.raises(ValueError, match="spread.num_cpus=2 .* does not fit .* 1 CPUs and 0"):
         spread._share({"CPU": 1}, 10)

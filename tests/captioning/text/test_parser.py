@@ -169,7 +169,7 @@ def test_an_unknown_pipeline_says_what_to_do(name: str) -> None:
 
 
 def test_a_package_that_is_no_pipeline_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match="'json' is a Python package, but no spaCy"):
+    with pytest.raises(FileNotFoundError, match="'json' is a Python package, but not a spaCy"):
         build_spacy_parser(name="json")
 
 

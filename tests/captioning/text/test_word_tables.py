@@ -75,10 +75,10 @@ def test_a_word2vec_head_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no line of a word and its values"),
-        ("the 1 2 2\ndog 1 2\n", "line 2: wanted 3 finite values for 'dog', got 2"),
+        ("", "no line has a word and its values"),
+        ("the 1 2 2\ndog 1 2\n", "line 2: needs 3 finite values for 'dog', got 2"),
         ("the 1 2 2\ndog 1 2 x\n", "line 2: not numbers after 'dog'"),
-        ("the 1 2 2\ndog 1 2 nan\n", "line 2: wanted 3 finite values for 'dog'"),
+        ("the 1 2 2\ndog 1 2 nan\n", "line 2: needs 3 finite values for 'dog'"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -154,5 +154,5 @@ def test_an_absent_or_damaged_package_is_named(
         file = tmp_path / "half_package" / name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match="not the file that the project was tested with"):
+    with pytest.raises(ValueError, match="differs from the file that the project was tested with"):
         build_token_table()

@@ -150,7 +150,7 @@ def test_a_finished_run_does_not_pass_its_scores_off_as_those_of_other_data(
     shutil.rmtree(folder)
     caplog.clear()
     assert train(config("num_epochs=1"))
-    assert "its data are not compared with those of now" in caplog.text
+    assert "its data are not compared with the present data" in caplog.text
 
 
 @pytest.mark.long
@@ -201,7 +201,7 @@ def test_photos_that_the_start_was_trained_on_are_no_test_photos(finished, confi
 def test_copies_across_splits_are_told(config, folder, caplog) -> None:
     (folder / "p2.png").write_bytes((folder / "p8.png").read_bytes())
     train(config("num_epochs=1"))
-    assert "1 of 3 test photos are training photos, too ('p2.png is p8.png')" in caplog.text
+    assert "1 of 3 test photos are also training photos ('p2.png is p8.png')" in caplog.text
 
 
 def test_other_data_that_the_run_was_trained_on_are_told(finished, folder, capfd) -> None:

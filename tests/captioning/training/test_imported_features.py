@@ -169,7 +169,7 @@ def test_a_policy_that_looks_at_photos_is_refused_before_it_trains(
     common = [*TINY, *arguments(tmp_path, data, store), "curation=remove"]
     with pytest.raises(SystemExit) as ended:
         main(["train", "experiment=cic_bart/flickr8k_small", *common, "curation/score=duplicate"])
-    assert "looks at photos, and" in str(ended.value)
+    assert "reads photos, but" in str(ended.value)
     assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
 
 
@@ -178,7 +178,7 @@ def test_photos_that_were_exchanged_are_refused(tmp_path: Path, data: Path) -> N
     common = [*TINY, *arguments(tmp_path, data, store), "steps=[plant_image20]"]
     with pytest.raises(SystemExit) as ended:
         main(["train", "experiment=cic_bart/flickr8k_small", *common])
-    assert "imported features go by image id" in str(ended.value)
+    assert "imported features are found by image id" in str(ended.value)
 
 
 @pytest.mark.long

@@ -123,7 +123,7 @@ def test_a_signal_at_an_epochs_end_waits_for_its_checkpoint(
     assert not (tmp_path / "stopped/metrics.json").exists()
     with monkeypatch.context() as context:
         stop_in(context, "on_test_epoch_start", epoch=3)
-        with pytest.raises(Stopped, match="outside of training"):
+        with pytest.raises(Stopped, match="before or after training"):
             train(config)
     train(config)
     assert_same(tmp_path / "straight", tmp_path / "stopped")
@@ -182,7 +182,9 @@ def test_a_checkpoint_of_another_config_is_refused(small, tmp_path, monkeypatch)
             train(small(*REMOVE, f"seed={seed}", folder=name))
     place = "checkpoints/preempted.ckpt"
     (tmp_path / "other" / place).replace(tmp_path / "run" / place)
-    with pytest.raises(ValueError, match=r"preempted\.ckpt is of another config \(seed: 1 -> 0"):
+    with pytest.raises(
+        ValueError, match=r"preempted\.ckpt belongs to another config \(seed: 1 -> 0"
+    ):
         train(small(*REMOVE))
 
 

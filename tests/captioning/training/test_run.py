@@ -147,7 +147,7 @@ def test_a_run_without_a_test_ends_and_is_finished(small, tmp_path: Path) -> Non
     assert ended == [None]
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.unlink()
-    with pytest.raises(ValueError, match="holds a run of another config"):
+    with pytest.raises(ValueError, match="holds a run with another config"):
         train(small("num_epochs=1", "data.test=null", "seed=7"))
 
 

@@ -101,7 +101,9 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
     pytest.importorskip("peft", reason="needs peft")
     pytest.importorskip("torchao", reason="needs torchao")
     chosen = ("model.quantize=int8", "num_epochs=1")
-    with pytest.raises(ValueError, match="model.quantize=int8: quantized weights do not train"):
+    with pytest.raises(
+        ValueError, match="model.quantize=int8: quantized weights cannot be trained"
+    ):
         train(vlm(*chosen))
     train(vlm(f"+model.lora={{kind:dora,{LORA[1:]}", *chosen, folder="quantized"))
     added = f"+model.lora={{kind:dora,{LORA[1:]}"

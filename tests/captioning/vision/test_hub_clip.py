@@ -99,7 +99,7 @@ def test_folders_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
         build_clip(name=str(tmp_path), weights=None)
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "siglip"}))
-    with pytest.raises(ValueError, match="'siglip', no CLIP; similarity=siglip"):
+    with pytest.raises(ValueError, match="'siglip', not of a CLIP; similarity=siglip"):
         build_clip(name=str(tmp_path), weights=None)
     hub_clip_folder(tmp_path)
     (tmp_path / "processor_config.json").unlink()

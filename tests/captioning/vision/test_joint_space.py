@@ -188,7 +188,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         load_heads(tmp_path / "none.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=r"bad\.safetensors: holds no heads"):
+    with pytest.raises(ValueError, match=r"bad\.safetensors: has no heads"):
         load_heads(tmp_path / "bad.safetensors")
 
 

@@ -45,9 +45,11 @@ def test_captions_of_which_networks_read_the_beginning_are_told(folders, photos,
     for scorer in (build_blip_matching(name=str(folders / "itm")), CosineScorer(encoder=encoder)):
         for texts, number in ((TEXTS[:1], 0), (long, 1), (long, 1)):
             scorer.score_pairs(photos[:1], texts, [0] * len(texts))
-            told = [record.message for record in caplog.records if "(said once)" in record.message]
+            told = [
+                record.message for record in caplog.records if "(logged once)" in record.message
+            ]
             assert len(told) == number
-        assert "tokens of a text: 1 of 2 have as many" in told[0]
+        assert "tokens of a text: 1 of 2 reach this limit" in told[0]
         caplog.clear()
 
 
@@ -182,7 +184,7 @@ def test_a_processor_that_is_missing_or_of_another_model_is_named(folders, tmp_p
 def test_only_siglip_gives_a_probability_of_a_single_pair(folders):
     encoder = build_dual_encoder(name=str(folders / "siglip"))
     encoder.sigmoid = None
-    with pytest.raises(ValueError, match="no SigLIP, so it gives no probability"):
+    with pytest.raises(ValueError, match="not a SigLIP, so it has no probability"):
         SigmoidScorer(encoder=encoder)
 
 

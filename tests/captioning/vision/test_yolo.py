@@ -141,7 +141,7 @@ def test_files_that_are_no_yolo(tmp_path: Path) -> None:
         )
     unreadable = ["dog, cat", "{1: 'dog'}", "(" * 10_000]
     for facts in ({}, *({"names": text} for text in unreadable)):
-        with pytest.raises(ValueError, match=r"names no classes; labels=FILE"):
+        with pytest.raises(ValueError, match=r"names no classes; give them by labels=FILE"):
             YoloDetector(model=network(path, with_doubles(), facts))
     for size, problem in (
         ("64", "two numbers"),
@@ -153,5 +153,5 @@ def test_files_that_are_no_yolo(tmp_path: Path) -> None:
                 model=network(path, with_doubles(), {**ULTRALYTICS, "imgsz": size}, side="side")
             )
     network(path, with_doubles(), {**ULTRALYTICS, "names": "['dog', 'cat', 'cow']"})
-    with pytest.raises(ValueError, match=r"answers with \(1, 6, 3\), which is no answer"):
+    with pytest.raises(ValueError, match=r"answers with \(1, 6, 3\), which is not an output"):
         YoloDetector(model=path)([PHOTO])

@@ -181,7 +181,7 @@ def test_planted_faults_are_scored_and_detected_by_the_command(tmp_path):
     ("rows", "losses", "message"),
     [
         ([0, 1], [1.0], r"losses must have one value for each row \(2,\): got \(1,\)"),
-        ([0, 1], 1.0, "a mean over the batch tells nothing of its samples"),
+        ([0, 1], 1.0, "a mean over the batch has no losses of samples"),
         ([0, 18], [1.0, 1.0], "row 18 is outside the roster of 18 samples"),
         ([-1, 0], [1.0, 1.0], "row -1 is outside the roster"),
         ([0.0, 1.0], [1.0, 1.0], r"rows must be \(B,\) whole numbers: got \(2,\) of torch.float32"),
@@ -222,7 +222,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         "signals": (("visual_gain",), "signals"),
     }
     for key, (value, message) in changes.items():
-        with pytest.raises(ValueError, match=f"holds a run of another curation .*{message}"):
+        with pytest.raises(ValueError, match=f"holds a run with another curation .*{message}"):
             opened(tmp_path, **{key: value})
     with pytest.raises(ValueError, match="first_epoch=2, but .* holds 1 epochs"):
         opened(tmp_path, first_epoch=2)
@@ -269,7 +269,7 @@ def test_a_folder_of_a_policy_with_other_settings_is_refused(before, now, messag
     )
     read = replace(saved, settings=json.loads(json.dumps(saved.settings)))
     saved.check(read, Path("run"), restart=False)
-    with pytest.raises(ValueError, match=f"holds a run of another curation .*{message}"):
+    with pytest.raises(ValueError, match=f"holds a run with another curation .*{message}"):
         changed.check(read, Path("run"), restart=False)
 
 
@@ -304,7 +304,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
         read_run(tmp_path)
     state = (details / "state.safetensors").read_bytes()
     (details / "state.safetensors").write_bytes(state[:100])
-    with pytest.raises(ValueError, match="state.safetensors: no state of curation"):
+    with pytest.raises(ValueError, match="state.safetensors: not a state of curation"):
         opened(tmp_path)
     manifest = json.loads((details / "manifest.json").read_text())
     (details / "manifest.json").write_text(json.dumps(manifest | {"seed": "x"}))

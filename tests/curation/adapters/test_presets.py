@@ -71,7 +71,7 @@ def test_a_hydra_app_goes_on_as_it_was(repository):
         (("remove", "curation.select.ratio=7"), r"curation\.select\.ratio: must be .*got 7"),
         (("remove", "model=updown"), "'model=updown': a policy has keys that begin with curation."),
         (("remove", "matching@pairs=clip"), "'matching@pairs=clip': a policy has keys that"),
-        (("remove", "curation/probe=rescore"), "curation/probe: a loop of yours measures itself"),
+        (("remove", "curation/probe=rescore"), "curation/probe: your own loop measures losses"),
         (("remove", "curation.keep=x.json"), "give the file to Curation.open"),
     ],
 )

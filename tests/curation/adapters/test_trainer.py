@@ -304,7 +304,7 @@ def test_a_start_that_does_not_fit_the_folder_is_refused(train, tmp_path):
     with pytest.raises(ValueError, match=r"training begins with epoch 0, but .* epoch 1: call"):
         train(tmp_path)
     (tmp_path / "checkpoint-6" / "curation.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="this checkpoint holds no state of curation"):
+    with pytest.raises(FileNotFoundError, match="this checkpoint holds not a state of curation"):
         train(tmp_path, resume=True)
 
 

@@ -124,7 +124,9 @@ def test_records_of_other_captions_are_refused() -> None:
             return [replace(doubt, word="") for doubt in super().doubts(context)]
 
     view = make_view()
-    with pytest.raises(ValueError, match=r"doubts 'red' at character 3 of 'a'.*as they stand now"):
+    with pytest.raises(
+        ValueError, match=r"doubts 'red' at character 3 of 'a'.*of the present captions"
+    ):
         MaskWords(score=Late(RIVALS)).amend(context_of(view), everything(view))
     with pytest.raises(ValueError, match=r"doubts '' at character 2 of 'a'"):
         MaskWords(score=Empty(RIVALS)).amend(context_of(view), everything(view))

@@ -239,5 +239,5 @@ def test_what_does_not_belong_together_is_refused(run, data, tmp_path):
     file = data / "out/shards/0002-of-0002.jsonl"
     run("out", "shard=2/2")
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(ValueError, match="shard 2/2 has 1 of 3 photos: run it again, it resumes"):
+    with pytest.raises(ValueError, match="shard 2/2 has 1 of 3 photos: run it again to resume it"):
         run("out", "shard=merge")

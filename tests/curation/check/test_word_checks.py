@@ -343,9 +343,9 @@ def test_the_command_finds_and_mends(tmp_path, monkeypatch, capsys) -> None:
     options = ["check", str(folder), "--space", "none", "--skip", "duplicate_photo"]
     options += ["--skip", "same_caption"]
     assert main([*options, "--mend", "words"]) == 1
-    assert "--mend is for the set that --export writes" in capsys.readouterr().err
+    assert "--mend needs --export" in capsys.readouterr().err
     assert main([*options, "--photos", "copy"]) == 1
-    assert "--photos is for the set that --export writes" in capsys.readouterr().err
+    assert "--photos needs --export" in capsys.readouterr().err
     assert main([*options, "--export", "coco", "--mend", "words", "--chance", "0.8"]) == 0
     assert " wrong_word       Captions with a wrong word" in capsys.readouterr().out
     cleaned = read_own(

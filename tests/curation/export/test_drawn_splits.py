@@ -140,7 +140,7 @@ def test_the_command_has_the_option(tmp_path: Path, capsys, monkeypatch) -> None
     assert "--held-out must be at least 0 and below 0.5: got 0.5" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
     assert main(["check", "set", "--held-out", "0.1", "--out", "d"]) == 1
-    assert "--held-out is for the set that --export writes" in capsys.readouterr().err
+    assert "--held-out needs --export" in capsys.readouterr().err
 
 
 def test_where_all_held_out_photos_are_flagged_none_is_written(tmp_path: Path) -> None:

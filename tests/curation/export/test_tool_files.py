@@ -263,7 +263,7 @@ def test_names_with_marks_of_tables_come_back_from_csv(tmp_path) -> None:
     [
         ("csv", {"form": "llava"}, "--form llava: csv has no such form"),
         ("messages", {"form": "kohya"}, "--form kohya: messages has no such form"),
-        ("coco", {"question": "Where?"}, "--question: coco asks none"),
+        ("coco", {"question": "Where?"}, "--question: coco has no questions"),
         ("messages", {"question": " "}, "--question ' ': write a text"),
         ("messages", {"question": "<image> Where?"}, "write a text without <image>"),
         ("text_files", {"repeats": 3}, "--repeats 3: must be 1 or more, and is for --form kohya"),
@@ -290,7 +290,7 @@ def test_the_command_writes_forms(folder, tmp_path, monkeypatch, capsys) -> None
     assert (tmp_path / "two" / "cleaned" / "10_photos" / "sub_b.txt").is_file()
     capsys.readouterr()
     assert run_command(*plain, "--form", "kohya", "--out", "three") != 0
-    assert "--form, --question and --repeats are for the set" in capsys.readouterr().err
+    assert "--form, --question and --repeats need --export" in capsys.readouterr().err
     assert run_command(*plain, "--export", "csv", "--form", "kohya", "--out", "three") != 0
     assert "--form kohya: csv has no such form" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()

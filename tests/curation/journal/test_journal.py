@@ -206,7 +206,7 @@ def test_undo_takes_back_what_rests_on_it():
 
 
 def test_undo_needs_a_criterion_that_matches():
-    with pytest.raises(ValueError, match="say what to undo"):
+    with pytest.raises(ValueError, match="name the edits to undo"):
         undo(EDITS)
     with pytest.raises(ValueError, match="no edit matches"):
         undo(EDITS, epochs=[9])

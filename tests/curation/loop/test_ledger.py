@@ -155,5 +155,5 @@ def test_no_flipped_bit_of_the_history_is_read(tmp_path):
             assert np.array_equal(history, expected[2])
     assert refused > 100
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"losses\.npz holds no losses of a run .*resume or"):
+    with pytest.raises(ValueError, match=r"losses\.npz has no losses of a run .*resume or"):
         read_history(path)

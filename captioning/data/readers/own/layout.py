@@ -191,8 +191,8 @@ def recognise(
 
     Raises:
         FileNotFoundError: no such folder, no such file, or nothing that is known.
-        ValueError: an unknown kind, several files without names of splits, or a table that cannot
-            be read where a table is asked for.
+        ValueError: an unknown kind, several files without names of splits, or an unreadable table
+            where a table is required.
     """
     root = Path(folder)
     check_root(root, annotations)

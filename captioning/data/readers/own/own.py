@@ -208,7 +208,7 @@ def own_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
 
     Args:
         folder: see `read_own`.
-        **reading: other arguments of `read_own`, but for ``part`` and those of a draw.
+        **reading: other arguments of `read_own`, except ``part`` and settings of a draw.
     """
     read = _reader(folder, **reading)
     splits, take = read.layout.splits, read

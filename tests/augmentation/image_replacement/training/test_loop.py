@@ -258,7 +258,7 @@ def test_the_next_parts_draws_are_known_before_a_part(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=2)
-    with pytest.raises(ValueError, match="of another model; remove it"):
+    with pytest.raises(ValueError, match="belongs to another model; remove it"):
         train(tmp_path / "last.ckpt", model=Point(4))
 
 
@@ -285,7 +285,7 @@ def test_a_checkpoint_that_tells_no_settings_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=2)
     state = torch.load(tmp_path / "last.ckpt", weights_only=True)
     torch.save({k: v for k, v in state.items() if k != "identity"}, tmp_path / "last.ckpt")
-    with pytest.raises(ValueError, match="of an earlier version and does not tell its settings"):
+    with pytest.raises(ValueError, match="an earlier version that did not record its settings"):
         train(tmp_path / "last.ckpt")
 
 

@@ -268,7 +268,7 @@ def test_tokens_of_a_table_are_taken_unless_the_caption_was_replaced(module) -> 
         for row, ids in zip(batch.rows.tolist(), batch.tokens.tolist(), strict=True)
     }
     assert texts == {0: "a", 3: "a brown dog"}
-    with pytest.raises(ValueError, match="tokens must be of 12 captions"):
+    with pytest.raises(ValueError, match="tokens must cover 12 captions"):
         CaptionDataModule(
             splits=module.splits,
             tokenizer=tokenizer,

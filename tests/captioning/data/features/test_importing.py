@@ -73,7 +73,7 @@ def test_cocobu_folders_with_boxes_and_sizes_of_their_own(tmp_path: Path) -> Non
     options["folder"] = tmp_path / "t"
     with pytest.raises(FileNotFoundError, match=r"9\.npy: no boxes for image 9"):
         import_features([features], **options, sizes=read_photo_sizes(sizes))
-    with pytest.raises(ValueError, match="go with a folder of"):
+    with pytest.raises(ValueError, match="needs features in a folder of"):
         import_features([layouts.write_tsv(tmp_path / "f.tsv", PHOTOS)], **options)
 
 

@@ -42,7 +42,10 @@ def test_entries_are_those_that_the_library_wrote(tmp_path: Path, number: int) -
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    for content, message in ((b"", "is an empty file"), (b"x" * 9000, "is no LMDB of version 0.9")):
+    for content, message in (
+        (b"", "is an empty file"),
+        (b"x" * 9000, "is not an LMDB of version 0.9"),
+    ):
         (tmp_path / "data.mdb").write_bytes(content)
         with pytest.raises(ValueError, match=message), open_lmdb(tmp_path / "data.mdb"):
             pass

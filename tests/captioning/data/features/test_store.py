@@ -140,7 +140,7 @@ def test_a_flipped_bit_is_noticed_when_it_is_read(tmp_path: Path, shard_bytes: i
     store = FeatureStore.open(tmp_path)
     store.read([0, 1])
     for _ in range(2):
-        with pytest.raises(ValueError, match="features of c are not what was written"):
+        with pytest.raises(ValueError, match="features of c differ from the written ones"):
             store.read([1, 2])
 
 
@@ -157,7 +157,7 @@ def test_a_flipped_box_is_noticed(tmp_path: Path) -> None:
         writer.commit()
     assert FeatureStore.open(tmp_path).read_boxes([0]).tolist() == [[[1.0] * 4] * 2]
     (tmp_path / "boxes.bin").write_bytes(b"\0" * 32)
-    with pytest.raises(ValueError, match="features of a are not"):
+    with pytest.raises(ValueError, match="features of a differ"):
         FeatureStore.open(tmp_path).read([0])
     (tmp_path / "boxes.bin").write_bytes(b"\0" * 31)
     with pytest.raises(ValueError, match=r"boxes\.bin: holds 31 bytes"):
@@ -211,7 +211,7 @@ def stop(*_: object) -> None:
 @pytest.mark.parametrize("value", [0, np.nan])
 def test_an_old_store_without_values_is_damaged(tmp_path: Path, value: float) -> None:
     write_format_1(tmp_path, np.full((3, 3), value))
-    with pytest.raises(ValueError, match="features of b are not"):
+    with pytest.raises(ValueError, match="features of b differ"):
         FeatureStore.open(tmp_path).read([1])
 
 

@@ -43,7 +43,7 @@ def test_photos_are_those_of_their_rows(tmp_path, kind):
         assert load_rgb(sample.image_path).tobytes() == pixels(packed)
     assert photo_problem(f"{file}/@image/000000005.jpg") == "photo missing"
     assert "no column 'other'" in photo_problem(f"{file}/@other/000000001.jpg")
-    assert "number of a row" in photo_problem(f"{file}/@image/x.jpg")
+    assert "is not a row number" in photo_problem(f"{file}/@image/x.jpg")
     assert "photo is truncated or damaged" in photo_problem(f"{file}/@captions/000000001.jpg")
 
 

@@ -146,7 +146,7 @@ def test_ids_of_captions_may_stand_twice(tmp_path):
         ({"annotations": [CAPTIONS[0] | {"image_id": 8}]}, "caption of image 8, not among"),
         ({"annotations": [CAPTIONS[0] | {"caption": " \n"}]}, r"annotations\[0\].*is empty"),
         ({"annotations": [CAPTIONS[0] | {"caption": 3}]}, "'caption' must be a text: got 3"),
-        ({"annotations": [CAPTIONS[0] | {"caption": "\ud800"}]}, "half a surrogate pair"),
+        ({"annotations": [CAPTIONS[0] | {"caption": "\ud800"}]}, "incomplete surrogate pair"),
         ({"annotations": [CAPTIONS[0] | {"caption": "a\0b"}]}, "NUL"),
         ({"annotations": [{"id": 1, "image_id": 7}]}, r"'caption' is missing \(it has 'id', "),
         ({"annotations": [7]}, r"annotations\[0\]: must be an object"),

@@ -266,13 +266,13 @@ END = bytes(1024)
     [
         (GOOD, "damaged at byte 3072: the file is cut off"),
         (GOOD + blocks(pairs("b"))[:-512], "cut off: 'b.txt' ends at byte"),
-        (GOOD + b"x" * 512 + END, "damaged at byte 3072: no header of a member"),
+        (GOOD + b"x" * 512 + END, "damaged at byte 3072: not a member's header"),
         (GOOD + END + GOOD, "bytes follow its end at byte 3072; were two files joined"),
         (GOOD + blocks({"b.jpg": b"x"}, b"S") + END, "'b.jpg' is a sparse file"),
         (GOOD + blocks({"b.jpg": b"x"}, size=10**9) + END, "cut off: 'b.jpg' ends at byte"),
         (GOOD + blocks({"h": b"x"}, b"x", size=2**21) + bytes(2**22), "a header of 2097152 bytes"),
-        (GOOD + blocks({"h": b"9 nothing"}, b"x") + END, "a record is none"),
-        (GOOD + blocks({"h": b"11 size=-9\n"}, b"x") + END, "a size is no number"),
+        (GOOD + blocks({"h": b"9 nothing"}, b"x") + END, "a record is invalid"),
+        (GOOD + blocks({"h": b"11 size=-9\n"}, b"x") + END, "a size is not a number"),
         (b"\x1f\x8b" + bytes(600), "damaged at byte 0"),
         (b"", "damaged at byte 0: the file is cut off"),
     ],
@@ -308,13 +308,13 @@ def test_a_shard_that_changes_is_noticed(tmp_path):
     assert [photo_problem(path).partition(" (")[0] for path in paths] == [
         "photo is truncated or damaged"
     ] * 2
-    with pytest.raises(ValueError, match=r"'b.jpg' is there; was the shard changed\?"):
+    with pytest.raises(ValueError, match=r"'b.jpg' found instead; was the shard changed\?"):
         load_rgb(paths[0])
     good = shard.read_bytes()
     shard.write_bytes(good[:700])
     assert "cut off (" in photo_problem(Path(f"{shard}/@000000000000/b.jpg"))
     shard.write_bytes(good)
-    assert "header of a member" in photo_problem(Path(f"{shard}/@000000000512/b.jpg"))
+    assert "not a member's header" in photo_problem(Path(f"{shard}/@000000000512/b.jpg"))
     shard.unlink()
     assert [photo_problem(path) for path in paths] == ["photo missing"] * 2
 

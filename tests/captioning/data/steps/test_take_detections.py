@@ -109,7 +109,7 @@ def test_another_file_is_not_repaired(config) -> None:
 def test_another_detector_does_not_add_to_a_file(config) -> None:
     out, _ = call(find_objects, config)
     config.detector.threshold = 0.1
-    with pytest.raises(ValueError, match=f"{out}: made with other settings"):
+    with pytest.raises(ValueError, match=f"{out}: its files were made with other settings"):
         call(find_objects, config)
 
 

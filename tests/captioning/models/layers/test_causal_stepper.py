@@ -136,7 +136,7 @@ def test_plain_models_pass_the_check_and_others_do_not(stepper: CausalStepper) -
     capped = Gemma2Config(
         vocab_size=VOCABULARY, **sizes, **heads, final_logit_softcapping=0.05, pad_token_id=0
     )
-    with pytest.raises(ValueError, match="predicts other words when it is stepped"):
+    with pytest.raises(ValueError, match="predicts different words step by step"):
         CausalStepper(spread(Gemma2ForCausalLM(capped))).check()
     sloped = BloomConfig(vocab_size=VOCABULARY, hidden_size=SIZE, n_layer=1, n_head=2)
     with pytest.raises(ValueError, match="Bloom"):

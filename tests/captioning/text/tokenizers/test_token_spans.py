@@ -134,7 +134,7 @@ def test_a_tokenizer_that_does_not_tell_says_what_to_do() -> None:
     class Letters(WordTokenizer):
         token_spans = AbstractTokenizer.token_spans
 
-    with pytest.raises(ValueError, match=r"Letters does not tell .* add its method token_spans"):
+    with pytest.raises(ValueError, match=r"Letters does not give .* add its method token_spans"):
         Letters(words=["a"]).token_spans("a")
 
 

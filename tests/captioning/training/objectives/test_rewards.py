@@ -178,9 +178,9 @@ def test_a_function_is_a_reward_by_its_name() -> None:
         (lambda captions, samples: [1.0] * len(captions), r"is 1 for each of 10 unlike captions"),
         (
             lambda captions, samples: [1.0],
-            r"must give a number for each caption: got \(1,\) for 10",
+            r"must return a number for each caption: got \(1,\) for 10",
         ),
-        (lambda captions, samples: None, r"must give a number for each caption: got NoneType"),
+        (lambda captions, samples: None, r"must return a number for each caption: got NoneType"),
         (
             lambda captions, samples: [float(len(c)) or math.nan for c in captions],
             r"is nan for the caption '' of c\.png: it must be a finite number",

@@ -50,18 +50,18 @@ def test_nobody_else_is_answered(page, checked, hopper) -> None:
 
 
 BAD = (
-    ("/api/decide", {"number": 3, "verdict": "keep"}, "there is no such caption"),
-    ("/api/decide", {"number": True, "verdict": "keep"}, "there is no such caption"),
+    ("/api/decide", {"number": 3, "verdict": "keep"}, "the caption does not exist"),
+    ("/api/decide", {"number": True, "verdict": "keep"}, "the caption does not exist"),
     ("/api/decide", {"number": 0, "verdict": "maybe"}, "verdict must be keep"),
     ("/api/decide", {"number": 0, "verdict": ["keep"]}, "must be texts"),
     ("/api/decide", {"number": 0, "verdict": "correct"}, "needs a caption"),
     ("/api/caption", {"photo": 7}, "no longer kept; choose it again"),
     ("/api/caption", {"photo": "../x"}, "photo must be a number"),
-    ("/api/caption", {"photo": 1, "model": 1}, "no such captioner"),
+    ("/api/caption", {"photo": 1, "model": 1}, "the captioner does not exist"),
     ("/api/caption", {"photo": 1, "model": 0, "beam_size": 51}, "beam size must be a whole"),
     ("/api/caption", {"photo": 1, "model": 0, "must_include": ["dog"]}, "list of lists"),
     ("/api/caption", {"photo": 1, "model": 0, "min_words": 9, "max_words": 4}, "at most"),
-    ("/api/suggest", {"number": 0, "model": -1}, "no such captioner"),
+    ("/api/suggest", {"number": 0, "model": -1}, "the captioner does not exist"),
     ("/api/other", {}, "no such page"),
 )
 

@@ -94,7 +94,7 @@ def test_a_page_with_parts_of_plugins_is_kept_where_they_are_not_named(
     page = folder / "report.html"
     page.write_text("with all parts")
     assert main(["report", str(folder), "--no-figures", "--plugins", "json"]) == 1
-    assert "made with packages of its user: add --plugins csv, as" in capsys.readouterr().err
+    assert "made with its user's packages: add --plugins csv, as" in capsys.readouterr().err
     assert page.read_text() == "with all parts"
     other = folder / "other.html"
     assert main(["report", str(folder), "--no-figures", "--out", str(other)]) == 0

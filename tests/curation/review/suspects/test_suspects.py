@@ -164,7 +164,7 @@ def test_corrections_keep_the_splits_of_the_folder(tmp_path: Path) -> None:
     [
         (lambda task: task.pop("annotations"), "task 1 has no 'annotations': export the project"),
         (lambda task: task["data"].update(caption="Other"), "with this caption is not in"),
-        (lambda task: task["annotations"].append(verdict("correct")), "no caption is written"),
+        (lambda task: task["annotations"].append(verdict("correct")), "but it has no caption"),
         (lambda task: task["annotations"].append(verdict("maybe")), "its verdict is 'maybe'"),
     ],
 )
@@ -295,7 +295,7 @@ def label_studio(source: Path, out: Path) -> None:
 
 def test_photos_that_are_elsewhere_are_said(checked: Path, photos: Path, tmp_path: Path) -> None:
     photos.rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match=r"b\.jpg and all other photos are not there"):
+    with pytest.raises(ValueError, match=r"b\.jpg and all other photos are missing"):
         read_suspects(checked)
 
 
