@@ -4,7 +4,7 @@ Each row is a group of runs with the same values of the config keys of ``--group
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
 the differences of the other rows from it. A value that a run does not have is shown as missing and
 counted, never as 0. Runs that cannot stand in one column are refused. Examples:
-``docs/papers/experiments.md``.
+``docs/guides/review.md``.
 """
 
 from __future__ import annotations
