@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -363,15 +364,17 @@ def _bytes_of(photo: str | Path | Image.Image) -> bytes:
 
 
 def check_sight(model: ServedModel, text: str) -> None:
-    """Ask about two unlike photos and about none.
+    """Ask about two unlike photos and about none, at once.
 
     Raises:
         ValueError: the model answers no question with a photo, or takes none in: such a question is
             not longer than without it, and both photos have the same answer.
         ConnectionError: it cannot be reached.
     """
-    urls = [data_url(photo, b"") for photo in _unlike_photos()]
-    seen = [model.ask_once(Question(messages=message(text, url))) for url in urls]
+    urls = [*(data_url(photo, b"") for photo in _unlike_photos()), ""]
+    questions = [Question(messages=message(text, url)) for url in urls]
+    with ThreadPoolExecutor(min(len(questions), model.num_parallel)) as pool:
+        *seen, blind = pool.map(model.ask_once, questions)
     name = f"{model.address}: {model.model}"
     if failed := next((reply for reply in seen if reply.is_failed), None):
         listed = ", ".join(model.listed()[:8])
@@ -379,7 +382,6 @@ def check_sight(model: ServedModel, text: str) -> None:
             f"{name} answers no question with a photo: {failed.problem}; look at the model's name "
             f"and at whether it takes photos (the server lists {listed or 'no models'})"
         )
-    blind = model.ask_once(Question(messages=message(text, "")))
     if blind.is_failed:  # it wants a photo
         return
     is_counted = bool(seen[0].prompt_tokens and blind.prompt_tokens)
