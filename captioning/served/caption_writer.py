@@ -88,6 +88,7 @@ class ServedCaptioner:
             longest_side=longest_side,
             seed=seed,
             language=language,
+            are_captions=True,
         )
         self.batch_size = _PHOTOS_AT_ONCE
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from captioning.runtime.work_ahead import done_ahead, done_as_they_come
-from captioning.served.answer_text import LANGUAGES, language_of
+from captioning.served.answer_text import LANGUAGES, NO_CAPTION, is_data, language_of
 from captioning.served.client import KEPT, Message, Question, Reply, ServedModel
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo
@@ -72,6 +72,7 @@ class PhotoAnswers:
         shows_progress: on standard error.
         language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty:
             that of the question, where it is clear.
+        are_captions: JSON that holds none is no answer.
 
     Attributes:
         counts: answers by problem since this was made; ``""``: good ones.
@@ -86,9 +87,10 @@ class PhotoAnswers:
         seed: int | None = None,
         shows_progress: bool = True,
         language: str = "any",
+        are_captions: bool = False,
     ) -> None:
         self.model, self._longest_side, self._seed = model, longest_side, seed
-        self._shows_progress = shows_progress
+        self._shows_progress, self._are_captions = shows_progress, are_captions
         self._store = LineStore(None if cache_folder is None else Path(cache_folder))
         self._is_checked, self._lock = False, threading.Lock()
         self._tally, self._language = _Tally(model.address), _Language(model.address, language)
@@ -209,6 +211,8 @@ class PhotoAnswers:
         seed = None if self._seed is None else self._seed + item.question.draw
         question = Question(messages=message(item.question.text, item.url), seed=seed)
         reply = self.model.ask(question)
+        if self._are_captions and not reply.problem and is_data(reply.text):
+            reply = replace(reply, problem=NO_CAPTION)
         with self._lock:
             self._keep(item, reply)  # here, as nobody may be left to take the reply
         return reply
