@@ -31,7 +31,7 @@ from captioning.runtime.files import write_text
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "2026-11-30-bench_served.json"
-PAGE = ROOT / "docs" / "serve.md"
+PAGE = ROOT / "docs" / "guides" / "servers.md"
 SECONDS, REPEATS, SIZE = 0.2, 3, (500, 375)  # photos as large as Flickr8k's
 PLAIN = """
 import base64, io, sys
