@@ -5,7 +5,7 @@
 The server is a stand-in in a process of its own, which takes any number of requests at once. Beside
 it in the same run: as many threads with the ``openai`` package, by the PYTHON of an environment
 that has it and Pillow, which encode photos as the command does and keep answers in memory. Writes
-`RECORD` and the table of docs/serve.md, unless ``--no-record``.
+`RECORD` and the table of docs/guides/servers.md, unless ``--no-record``.
 """
 
 from __future__ import annotations
