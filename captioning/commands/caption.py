@@ -23,6 +23,7 @@ from captioning.commands.quick_imports import quick_imports
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 
 if TYPE_CHECKING:
+    from captioning.decoding.sampling import Sampling
     from captioning.inference.captioner import CaptionedPhoto
     from captioning.served.caption_writer import ServedCaptioner
     from captioning.types import Box
@@ -158,19 +159,13 @@ def _caption_by_server(options: Namespace) -> int:
         from captioning.runtime.files import write_text
         from captioning.served.caption_writer import ServedCaptioner
 
-    search = None
-    if options.diverse:
-        from captioning.decoding.sampling import Sampling
-
-        drawn = {"num_captions": options.n_best, "seed": options.seed or 0}
-        search = Sampling.with_settings(**drawn, top_p=0.9)
     given = {"num_parallel": options.parallel, "max_tokens": options.max_tokens}
     given["language"] = options.language
     cache = Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "served"
     captioner = ServedCaptioner(
         name=options.model,
         prompt=options.prompt or "",
-        search=search,
+        search=_draws(options) if options.diverse else None,
         cache_folder=cache,
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -185,6 +180,14 @@ def _caption_by_server(options: Namespace) -> int:
         card = json.dumps(captioner.card(), indent=1, ensure_ascii=False)
         write_text(options.out.with_name(f"{options.out.name}.card.json"), card + "\n")
     return watch.report()
+
+
+def _draws(options: Namespace) -> Sampling:
+    """What ``--diverse`` asks a server for; of all its captions these alone need torch."""
+    from captioning.decoding.sampling import Sampling
+
+    drawn = {"num_captions": options.n_best, "seed": options.seed or 0}
+    return Sampling.with_settings(**drawn, top_p=0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
