@@ -79,7 +79,13 @@ def served(answer: Callable[[Body], Any]) -> Iterator[Answers]:
         server.shutdown()
 
 
-def chat(text: str | None, *, ended: str = "stop", tokens: int = 10, **message: Any) -> Body:
+def chat(
+    text: str | list[dict[str, str]] | None,
+    *,
+    ended: str = "stop",
+    tokens: int = 10,
+    **message: Any,
+) -> Body:
     """A reply of a chat."""
     return {
         "model": "m",

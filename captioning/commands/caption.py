@@ -10,6 +10,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from captioning.commands.quick_imports import quick_imports
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 
 if TYPE_CHECKING:
+    from captioning.decoding.sampling import Sampling
     from captioning.inference.captioner import CaptionedPhoto
     from captioning.served.caption_writer import ServedCaptioner
     from captioning.types import Box
@@ -154,18 +156,16 @@ def _caption_by_server(options: Namespace) -> int:
     if options.seed is not None and not options.diverse:
         raise ValueError("--seed: needs --diverse; add it, or leave --seed out")
     with quick_imports():
-        from captioning.decoding.sampling import Sampling
         from captioning.runtime.files import write_text
         from captioning.served.caption_writer import ServedCaptioner
 
     given = {"num_parallel": options.parallel, "max_tokens": options.max_tokens}
     given["language"] = options.language
-    draws = {"num_captions": options.n_best, "seed": options.seed or 0}
     cache = Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "served"
     captioner = ServedCaptioner(
         name=options.model,
         prompt=options.prompt or "",
-        search=Sampling.with_settings(**draws, top_p=0.9) if options.diverse else None,
+        search=_draws(options) if options.diverse else None,
         cache_folder=cache,
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -182,18 +182,42 @@ def _caption_by_server(options: Namespace) -> int:
     return watch.report()
 
 
-def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[CaptionedPhoto]:
-    """What a served model says of each photo; without scores."""
-    from captioning.inference.captioner import CaptionedPhoto
-    from captioning.types import Prediction
+def _draws(options: Namespace) -> Sampling:
+    """What ``--diverse`` asks a server for; of all its captions these alone need torch."""
+    from captioning.decoding.sampling import Sampling
 
+    drawn = {"num_captions": options.n_best, "seed": options.seed or 0}
+    return Sampling.with_settings(**drawn, top_p=0.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Caption:
+    """A served model's; as `Prediction`, which needs torch."""
+
+    caption: str
+    score: float = -inf
+    satisfied: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ServedPhoto:
+    """What a served model says of a photo; as `CaptionedPhoto`, which needs torch."""
+
+    photo: str
+    captions: tuple[_Caption, ...]
+    problem: str
+    boxes: tuple[Box, ...] = ()
+
+
+def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[_ServedPhoto]:
+    """What a served model says of each photo; without scores."""
     for photo, replies in zip(photos, captioner.in_order(photos), strict=True):
         texts = dict.fromkeys(" ".join(one.text.split()) for one in replies if not one.problem)
-        captions = [Prediction(image_id=photo, caption=text, score=-inf) for text in texts]
+        captions = tuple(_Caption(caption=text) for text in texts)
         problem = "" if captions else replies[0].problem
         if problem and not problem.startswith(photo):
             problem = f"{photo}: {problem}"
-        yield CaptionedPhoto(photo=photo, captions=tuple(captions), problem=problem)
+        yield _ServedPhoto(photo=photo, captions=captions, problem=problem)
 
 
 def _typed(names: Iterable[str]) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 REFUSED = "the model declined"
 FILTERED = "the server's filter took the answer"
 EMPTY = "the answer is empty"
 CUT = "the answer is cut off"
+NO_CAPTION = "the answer is data without a caption"
 
 _THINKING = r"(?:[a-z]+:)?(?:think(?:ing)?|thought|reason(?:ing)?|reflection|analysis)"
 _THOUGHTS = re.compile(rf"<({_THINKING})>.*?</\1>|\[THINK\].*?\[/THINK\]", re.I | re.S)
@@ -52,6 +55,9 @@ _LABEL = re.compile(
     re.I,
 )
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“"}  # noqa: RUF001
+# Under which models that answer by JSON put a caption; a judge's score and reason stay as they are.
+_CAPTION_KEYS = ("caption", "captions", "description", "answer", "text", "sentence", "output")
+_UNSEEN = str.maketrans("", "", "\ufeff\u200b\u2060")  # byte order marks, spaces without a width
 _NOT = "cannot|can't|can not|am unable|am not able|'m unable|'m not able|won't"
 _PHOTO = r"(?:images?|photos?|pictures?)"
 _SENT = "(?:provided|attached|uploaded|included|visible)"
@@ -135,14 +141,45 @@ def language_of(texts: Iterable[str], *, beside: str = "", fewest_words: int = F
 def cleaned(text: str) -> str:
     """An answer without thinking, special tokens, markdown, labels and quotes around it.
 
-    Lines stay lines. What cannot be told from the answer, such as a remark after it, stays.
+    Of JSON with one caption the caption is left; other JSON stays, see `is_data`. Lines stay
+    lines. What cannot be told from the answer, such as a remark after it, stays.
     """
-    text = _TURN.sub("", _without_thinking(text))
+    text = _TURN.sub("", _without_thinking(text.translate(_UNSEEN)))
     text = _SPECIAL.sub("", text)
     text = _RULE.sub("", _FENCE.sub("", text))
+    if is_data(text):
+        found = _caption_in(json.loads(text))
+        if found is None:
+            return text.strip()
+        text = found
     text = _LINK.sub(r"\1", _LINE_MARK.sub("", text))
     text = _CODE.sub(r"\1", _ITALIC.sub(r"\2", _BOLD.sub(r"\2", text)))
     return _unwrapped(text)
+
+
+def is_data(text: str) -> bool:
+    """Whether a text is an object or a list of JSON."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _caption_in(data: Any) -> str | None:
+    """The caption where data hold one, under a key that says so or in a list of its own."""
+    if isinstance(data, str):
+        return data
+    if isinstance(data, list):
+        return _caption_in(data[0]) if len(data) == 1 else None
+    if not isinstance(data, dict):
+        return None
+    named = {str(key).lower(): value for key, value in data.items()}
+    if "score" in named:  # a judge's
+        return None
+    return next((_caption_in(named[key]) for key in _CAPTION_KEYS if key in named), None)
 
 
 def _without_thinking(text: str) -> str:

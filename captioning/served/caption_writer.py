@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioning.config.ranges import (
     NonNegativeFloat,
@@ -14,12 +14,11 @@ from captioning.config.ranges import (
     PositiveFloat,
     PositiveInt,
 )
-from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.sampling import Sampling
-from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchSettings
 from captioning.served.client import Reply, ServedModel, split_place
 from captioning.served.photo_answers import LONGEST_SIDE, PhotoAnswers, PhotoQuestion, summary
+
+if TYPE_CHECKING:
+    from captioning.decoding.search import AbstractSearch
 
 REQUEST = "Describe the image in one sentence."
 # Of a search, what requests say, or what it does not read.
@@ -89,6 +88,7 @@ class ServedCaptioner:
             longest_side=longest_side,
             seed=seed,
             language=language,
+            are_captions=True,
         )
         self.batch_size = _PHOTOS_AT_ONCE
 
@@ -176,6 +176,11 @@ def _sampling(search: AbstractSearch | None) -> tuple[dict[str, Any], int, int |
     """
     if search is None:
         return {"temperature": 0.0}, 1, None
+    # Here, as they import torch, which a command that has no search does without.
+    from captioning.decoding.greedy import GreedySearch
+    from captioning.decoding.sampling import Sampling
+    from captioning.decoding.settings import SearchSettings
+
     settings, plain = search.settings, SearchSettings()
     given = {name: getattr(settings, name) for name in vars(plain) if name not in _SAID}
     if settings.min_length == _FEWEST:

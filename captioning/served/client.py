@@ -352,6 +352,8 @@ class ServedModel:
             return (
                 f"; the key comes from the environment variable {self._key_variable}, which {state}"
             )
+        if status in (404, 405, 410) and not self._parts.path.strip("/"):
+            return f"; the address names no version: try {self.address}/v1#{self.model}"
         if status in (404, 410):
             return f"; look at the address, and at the model's name ({self.model})"
         return ""

@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from captioning.runtime.work_ahead import done_ahead, done_as_they_come
-from captioning.served.answer_text import LANGUAGES, language_of
+from captioning.served.answer_text import LANGUAGES, NO_CAPTION, is_data, language_of
 from captioning.served.client import KEPT, Message, Question, Reply, ServedModel
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo
@@ -71,6 +72,7 @@ class PhotoAnswers:
         shows_progress: on standard error.
         language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty:
             that of the question, where it is clear.
+        are_captions: JSON that holds none is no answer.
 
     Attributes:
         counts: answers by problem since this was made; ``""``: good ones.
@@ -85,9 +87,10 @@ class PhotoAnswers:
         seed: int | None = None,
         shows_progress: bool = True,
         language: str = "any",
+        are_captions: bool = False,
     ) -> None:
         self.model, self._longest_side, self._seed = model, longest_side, seed
-        self._shows_progress = shows_progress
+        self._shows_progress, self._are_captions = shows_progress, are_captions
         self._store = LineStore(None if cache_folder is None else Path(cache_folder))
         self._is_checked, self._lock = False, threading.Lock()
         self._tally, self._language = _Tally(model.address), _Language(model.address, language)
@@ -208,6 +211,8 @@ class PhotoAnswers:
         seed = None if self._seed is None else self._seed + item.question.draw
         question = Question(messages=message(item.question.text, item.url), seed=seed)
         reply = self.model.ask(question)
+        if self._are_captions and not reply.problem and is_data(reply.text):
+            reply = replace(reply, problem=NO_CAPTION)
         with self._lock:
             self._keep(item, reply)  # here, as nobody may be left to take the reply
         return reply
@@ -363,15 +368,17 @@ def _bytes_of(photo: str | Path | Image.Image) -> bytes:
 
 
 def check_sight(model: ServedModel, text: str) -> None:
-    """Ask about two unlike photos and about none.
+    """Ask about two unlike photos and about none, at once.
 
     Raises:
         ValueError: the model answers no question with a photo, or takes none in: such a question is
             not longer than without it, and both photos have the same answer.
         ConnectionError: it cannot be reached.
     """
-    urls = [data_url(photo, b"") for photo in _unlike_photos()]
-    seen = [model.ask_once(Question(messages=message(text, url))) for url in urls]
+    urls = [*(data_url(photo, b"") for photo in _unlike_photos()), ""]
+    questions = [Question(messages=message(text, url)) for url in urls]
+    with ThreadPoolExecutor(min(len(questions), model.num_parallel)) as pool:
+        *seen, blind = pool.map(model.ask_once, questions)
     name = f"{model.address}: {model.model}"
     if failed := next((reply for reply in seen if reply.is_failed), None):
         listed = ", ".join(model.listed()[:8])
@@ -379,7 +386,6 @@ def check_sight(model: ServedModel, text: str) -> None:
             f"{name} answers no question with a photo: {failed.problem}; look at the model's name "
             f"and at whether it takes photos (the server lists {listed or 'no models'})"
         )
-    blind = model.ask_once(Question(messages=message(text, "")))
     if blind.is_failed:  # it wants a photo
         return
     is_counted = bool(seen[0].prompt_tokens and blind.prompt_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.served.answer_text import EMPTY, REFUSED, cleaned, language_of, problem_of
+from captioning.served.answer_text import EMPTY, REFUSED, cleaned, is_data, language_of, problem_of
 
 DOG = "A dog runs."
 
@@ -122,3 +122,29 @@ def test_a_language_need_be_told_from_one_alone() -> None:
     ] * 2
     assert not language_of(alike)
     assert language_of(alike, beside="en") in ("it", "es")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f'```json\n{{"caption": "{DOG}"}}\n```',
+        f'<think>JSON?</think>{{"Description": "{DOG}", "confidence": 0.9}}',
+        f'["{DOG}"]',
+        f'[{{"captions": ["{DOG}"]}}]',
+        f"\ufeff{DOG}",
+        f'\ufeff```json\n[\u200b"{DOG}"]\n```',
+    ],
+)
+def test_a_caption_is_taken_out_of_json(answer: str) -> None:
+    assert cleaned(answer) == DOG
+
+
+@pytest.mark.parametrize("answer", ['{"score": 80, "text": "a dog"}', '{"answer": 4}', "[1, 2]"])
+def test_other_json_stays_as_it_is(answer: str) -> None:
+    assert cleaned(f"```json\n{answer}\n```") == answer
+    assert is_data(answer)
+
+
+def test_brackets_are_no_json() -> None:
+    assert not is_data("[sic] A dog runs.")
+    assert not is_data("[" * 100_000)

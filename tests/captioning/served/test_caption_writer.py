@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,10 @@ from captioning.commands.main import main
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
-from captioning.served.answer_text import CUT, REFUSED
+from captioning.served.answer_text import CUT, NO_CAPTION, REFUSED
 from captioning.served.caption_writer import REQUEST, ServedCaptioner
 from captioning.served.photo_answers import MAX_WITHOUT_ANSWER, data_url
+from captioning.vision.line_store import LineStore
 from tests.served_model import Answers, Body, asked, chat, photo_of, served
 
 SIDE = 12  # of the photos of these tests; those of the check are larger
@@ -344,6 +348,83 @@ def test_a_wrong_address_is_said_in_a_line(photos, capsys) -> None:
     assert main(["caption", str(photos[0]), "--parallel", "2"]) == 1
     assert "--parallel: for --model http" in capsys.readouterr().err
     assert time.monotonic() - begun < 10
+
+
+def test_data_without_a_caption_is_left_out(photos) -> None:
+    said = {0: '{"caption": "A dog."}', 1: '```json\n{"objects": ["dog", "cat"]}\n```'}
+
+    def answer(body: Body) -> Any:
+        shown = by_number(body)["choices"][0]["message"]["content"]
+        number = int(shown[6:-1]) if shown.startswith("Photo ") else -1
+        return chat(said.get(number, f"Photo {number}."), tokens=50 if photo_of(body) else 5)
+
+    with served(answer) as server:
+        one = captioner(server)
+        assert one.write_captions(photos[:3], keys=["0", "1", "2"]) == [
+            ["A dog."],
+            [],
+            ["Photo 2."],
+        ]
+        assert one.card()["without"] == {NO_CAPTION: 1}
+
+
+def test_a_folder_for_out_is_made(photos, tmp_path: Path) -> None:
+    out = tmp_path / "none" / "out.csv"
+    with served(by_number) as server:
+        place = ["--model", f"{server.address}#m", "--out", str(out)]
+        assert main(["caption", str(photos[0]), *place]) == 0
+    assert "Photo 0." in out.read_text()
+
+
+def test_a_folder_without_photos_costs_no_request(tmp_path: Path, capsys) -> None:
+    (tmp_path / "empty").mkdir()
+    with served(by_number) as server:
+        place = ["--model", f"{server.address}#m"]
+        assert main(["caption", str(tmp_path / "empty"), *place]) == 1
+        said = capsys.readouterr().err
+        assert "no photos here or below" in said
+        assert not server.bodies
+
+
+def test_a_full_disk_is_said_in_a_line_and_answers_stay(
+    photos, tmp_path, monkeypatch, capsys
+) -> None:
+    put, calls = LineStore.put, []
+
+    def full(store: LineStore, values: Any) -> None:
+        calls.append(values)
+        if len(calls) == 10:
+            raise OSError(errno.ENOSPC, "No space left on device", "served")
+        put(store, values)
+
+    with served(by_number) as server:
+        place = ["--model", f"{server.address}#m", "--out", str(tmp_path / "out.csv")]
+        monkeypatch.setattr(LineStore, "put", full)
+        assert main(["caption", str(photos[0].parent), *place]) == 1
+        said = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+        assert any("No space left" in line for line in said)
+        assert not any("Traceback" in line for line in said)
+        assert not (tmp_path / "out.csv").exists()
+        monkeypatch.setattr(LineStore, "put", put)
+        before = len(of_user(server))
+        assert main(["caption", str(photos[0].parent), *place]) == 0
+        assert len(of_user(server)) - before <= len(photos) - 9
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == len(photos)
+
+
+def test_two_processes_of_one_folder_write_the_same(photos, tmp_path: Path) -> None:
+    with served(by_number) as server:
+        command = [sys.executable, "-m", "captioning", "caption", str(photos[0].parent)]
+        command += ["--model", f"{server.address}#m", "--format", "csv", "--out"]
+        outs = [tmp_path / "shared.csv", tmp_path / "shared.csv", tmp_path / "other.csv"]
+        running = [subprocess.Popen([*command, str(out)]) for out in outs]
+        assert [one.wait(120) for one in running] == [0, 0, 0]
+        before = len(server.bodies)
+        assert subprocess.run([*command, str(tmp_path / "third.csv")], check=False).returncode == 0
+        assert len(server.bodies) == before  # all that they kept can be read
+    texts = {(tmp_path / f"{name}.csv").read_text() for name in ("shared", "other", "third")}
+    assert len(texts) == 1
+    assert len(texts.pop().splitlines()) == len(photos) + 1
 
 
 def test_photos_are_sent_upright_flat_and_small() -> None:

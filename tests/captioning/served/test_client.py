@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from itertools import pairwise
@@ -27,6 +31,26 @@ KEY = "sk-secret-of-mine"
 
 def question(text: str = "dog") -> Question:
     return Question(messages=[{"role": "user", "content": text}])
+
+
+@contextmanager
+def raw(*answers: bytes, host: str = "127.0.0.1") -> Iterator[str]:
+    """The address of a server that sends these bytes, one answer a connection, and closes."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listening:
+
+        def serve() -> None:
+            for answer in answers:
+                with listening.accept()[0] as connection, connection.makefile("rb") as sent:
+                    head = iter(sent.readline, b"\r\n")
+                    length = next(int(one[15:]) for one in head if one.startswith(b"Content-Len"))
+                    list(head)
+                    sent.read(length)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{listening.getsockname()[1]}/v1"
 
 
 def model(address: str, **settings: Any) -> ServedModel:
@@ -249,6 +273,8 @@ def test_cut_answers_are_asked_once_more_and_then_left_out() -> None:
         (chat(None, refusal="No."), REFUSED),
         (chat("A dog", ended="content_filter"), FILTERED),
         (chat(""), EMPTY),
+        (chat("", ended="tool_calls", tool_calls=[{"function": {"name": "look"}}]), EMPTY),
+        (chat([{"type": "thinking", "thinking": "A dog?"}]), EMPTY),
         (chat(None, reasoning_content="A dog?"), EMPTY),
         (chat("<think>A dog?</think>"), EMPTY),
     ],
@@ -272,3 +298,62 @@ def test_connections_are_kept() -> None:
         replies = list(model(server.address, num_parallel=3).replies([question()] * 30))
         assert len(replies) == len(server.bodies) == 30
         assert len(server.connections) <= 3
+
+
+DOG = json.dumps(chat("A dog.")).encode()
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\n" + DOG,
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\xef\xbb\xbf" + DOG,
+        CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(DOG), DOG),
+        b"HTTP/1.0 200 OK\r\n\r\n"
+        + json.dumps(chat([{"type": "text", "text": "A dog."}])).encode(),
+    ],
+    ids=["http 1.0", "byte order mark", "chunked", "parts"],
+)
+def test_unlike_servers_are_read(answer: bytes) -> None:
+    with raw(answer) as address:
+        assert model(address, timeout=5, retries=1).ask(question()).text == "A dog."
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        CHUNKED + b"%x\r\n%s" % (len(DOG), DOG[:40]),
+        CHUNKED + b"%x\r\n%s\r\n" % (len(DOG), DOG),  # nothing says that this is all
+        CHUNKED,
+        b"HTTP/1.0 200 OK\r\n\r\n" + DOG[:40],
+        b"HTTP/1.1 200",
+        b"",
+    ],
+)
+def test_an_answer_that_ends_early_is_asked_for_again(cut: bytes) -> None:
+    with raw(cut, b"HTTP/1.0 200 OK\r\n\r\n" + DOG) as address:
+        assert model(address, timeout=5, retries=1).ask(question()).text == "A dog."
+
+
+def test_an_address_of_ipv6_is_reached() -> None:
+    try:
+        with raw(b"HTTP/1.0 200 OK\r\n\r\n" + DOG, host="::1") as address:
+            assert model(f"{address}/", timeout=5).ask(question()).text == "A dog."
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+
+
+def test_an_address_without_version_is_told() -> None:
+    with served(lambda _: (404, {}, b"Not Found")) as server:
+        bare = server.address.removesuffix("/v1")
+        with pytest.raises(ValueError, match=rf"404: Not Found.*try {bare}/v1#m; "):
+            model(f"{bare}/").ask(question())
+
+
+@pytest.mark.parametrize("name", ["a#b", "Owner/Name", "my model", "gemma3:4b", "é@1"])
+def test_a_name_is_sent_as_it_is(name: str) -> None:
+    with served(lambda _: "A dog.") as server:
+        address, found = split_place(f"{server.address}/#{name}")
+        assert model(address, model=found).ask(question()).text == "A dog."
+        assert server.bodies[0]["model"] == name
