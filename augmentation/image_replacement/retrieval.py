@@ -230,9 +230,9 @@ class Retrieval(AbstractImageSource):
         min_similarity: cosine of caption and photo, at least; with ``captions`` that of both
             captions, whose cosines are higher.
         give_once: whether a photo of the pool is given to one sample alone, the first that asks.
-        captions: roster of the pool's photos with captions. Captions are compared with these in place
-            of the photos: a photo is as near as its nearest caption. A photo without one is never
-            given.
+        captions: roster of the pool's photos with captions. Captions are compared with these in
+            place of the photos: a photo is as near as its nearest caption. A photo without one is
+            never given.
         cache_folder: folder of the pool's embeddings.
 
     Raises:
