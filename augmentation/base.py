@@ -20,11 +20,13 @@ class ImageRequest:
         captions: captions of the image for the prompt, the sample's own first.
         photos: every picture that the sample has or had, the roster's first: none of them may be
             returned again.
+        given: every picture that curation gave any sample so far, for sources that give none twice.
     """
 
     sample: Sample
     captions: tuple[str, ...]
     photos: tuple[Path, ...]
+    given: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

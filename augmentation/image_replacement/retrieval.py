@@ -1,4 +1,4 @@
-"""Real photos in place of photos: the nearest of an unlabelled pool to the caption."""
+"""Real photos in place of photos: those of a pool that are nearest to the caption."""
 
 from __future__ import annotations
 
@@ -210,6 +210,8 @@ def _read_shards(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
 
 REQUESTS_AT_ONCE = 256  # whose similarities to all photos of the pool are in memory
 UNREADABLE = "a photo of the sample cannot be opened"
+NOTHING_LEFT = "no other photo in the pool"
+NOTHING_NEAR = "no photo of the pool is like the caption"
 
 
 class Retrieval(AbstractImageSource):
@@ -217,19 +219,26 @@ class Retrieval(AbstractImageSource):
 
     It never returns a photo that the sample has or had, nor one of the excluded rosters, even under
     another name, size or file format. A repeated sample gets the next nearest photo; one whose own
-    photo cannot be opened gets none.
+    photo cannot be opened gets none. Where no photo of the pool is near enough, the sample stays as
+    it is.
 
     Args:
         pool: folder of photos; subfolders count.
         encoder: the space, such as `captioning.vision.joint_space.JointSpaceEncoder`.
         exclude: rosters whose photos are never returned: validation and test. None entries are
             data sets without such a split.
-        min_similarity: cosine of photo and caption, at least.
+        min_similarity: cosine of caption and photo, at least; with ``captions`` that of both
+            captions, whose cosines are higher.
+        give_once: whether a photo of the pool is given to one sample alone, the first that asks.
+        captions: roster of the pool's photos with captions. Captions are compared with these in
+            place of the photos: a photo is as near as its nearest caption. A photo without one is
+            never given.
         cache_folder: folder of the pool's embeddings.
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: the pool holds no photo, or none but excluded ones.
+        ValueError: the pool holds no photo, or none but excluded ones, or ``captions`` are of none
+            of its photos.
     """
 
     def __init__(
@@ -239,14 +248,26 @@ class Retrieval(AbstractImageSource):
         encoder: JointEmbedder,
         exclude: Sequence[Roster | None] = (),
         min_similarity: Cosine = -1.0,
+        give_once: bool = False,
+        captions: Roster | None = None,
         cache_folder: str | Path | None = None,
     ) -> None:
         self.folder = Path(pool)
         self._photos = find_photos(self.folder)
         self._exclude = [roster for roster in exclude if roster is not None]
         self.min_similarity = min_similarity
+        self.give_once = give_once
+        self._captions = None if captions is None else _captions_by_photo(captions)
+        if self._captions is not None:
+            self._photos = [photo for photo in self._photos if _place(photo) in self._captions]
+            if not self._photos:
+                raise ValueError(
+                    f"{self.folder}: none of its photos has a caption in {captions.name}; name as "
+                    "captions a split whose photos lie in the pool"
+                )
         self._index = PhotoIndex(encoder=encoder, cache_folder=cache_folder)
         self._pool: EmbeddedPhotos | None = None
+        self._texts: tuple[Tensor, Tensor] | None = None
 
     def start(self, roster: Roster) -> None:
         """Embed the pool, which may take minutes the first time.
@@ -275,12 +296,55 @@ class Retrieval(AbstractImageSource):
             return []
         pool = self._load_pool()
         texts = self._index.encoder.embed_texts([request.sample.caption for request in requests])
+        taken = self._taken(pool, requests)
         pictures: list[Picture] = []
         for start in range(0, len(requests), REQUESTS_AT_ONCE):
             block = slice(start, start + REQUESTS_AT_ONCE)
-            rows = zip(requests[block], texts[block].float() @ pool.vectors.T, strict=True)
-            pictures += [self._answer(pool, *row) for row in rows]
+            similarities = self._similarities(pool, texts[block].float())
+            for request, similarity in zip(requests[block], similarities, strict=True):
+                similarity[taken] = -torch.inf
+                picture = self._answer(pool, request, similarity)
+                if self.give_once and picture.path is not None:
+                    taken[same_photo(pool, self._index.thumbnail(picture.path))] = True
+                pictures.append(picture)
         return pictures
+
+    def _taken(self, pool: EmbeddedPhotos, requests: Sequence[ImageRequest]) -> Tensor:
+        """``(P,) bool``: photos of the pool that samples were given, where none is given twice.
+
+        Raises:
+            ValueError: a picture that was given cannot be opened.
+            FileNotFoundError: it is not there.
+        """
+        taken = torch.zeros(len(pool.paths), dtype=torch.bool)
+        if self.give_once:
+            for path in dict.fromkeys(path for request in requests for path in request.given):
+                taken[same_photo(pool, self._index.thumbnail(path))] = True
+        return taken
+
+    def _similarities(self, pool: EmbeddedPhotos, texts: Tensor) -> Tensor:
+        """Cosines ``(T, P) float32`` of texts and photos, or of texts and photos' captions."""
+        if self._captions is None:
+            return texts @ pool.vectors.T
+        vectors, photo_of = self._caption_vectors(pool, self._captions)
+        similarities = texts @ vectors.T
+        nearest = similarities.new_full((len(texts), len(pool.paths)), -torch.inf)
+        return nearest.scatter_reduce_(1, photo_of.expand_as(similarities), similarities, "amax")
+
+    def _caption_vectors(
+        self, pool: EmbeddedPhotos, captions: dict[str, list[str]]
+    ) -> tuple[Tensor, Tensor]:
+        """Unit vectors ``(C, D) float32`` of the pool's captions, and each one's photo ``(C,)``."""
+        if self._texts is None:
+            pairs = [
+                (text, row)
+                for row, path in enumerate(pool.paths)
+                for text in captions[_place(path)]
+            ]
+            log.info(f"embedding {len(pairs)} captions for retrieval")
+            vectors = self._index.encoder.embed_texts([text for text, _ in pairs])
+            self._texts = (vectors.float(), torch.tensor([row for _, row in pairs]))
+        return self._texts
 
     def _answer(self, pool: EmbeddedPhotos, request: ImageRequest, similarity: Tensor) -> Picture:
         try:
@@ -292,11 +356,12 @@ class Retrieval(AbstractImageSource):
             allowed[same_photo(pool, photo)] = -torch.inf
         best = int(allowed.argmax())
         if allowed[best] == -torch.inf:
-            return Picture(path=None, problem="no other photo in the pool")
+            return Picture(path=None, problem=NOTHING_LEFT)
         if allowed[best] < self.min_similarity:
-            return Picture(path=None, problem="no photo of the pool is like the caption")
+            return Picture(path=None, problem=NOTHING_NEAR)
         name = pool.paths[best].relative_to(self.folder).as_posix()
-        origin = f"retrieval:{self._index.encoder.space} {float(allowed[best]):.3f} {name}"
+        by = "" if self._captions is None else "captions in "
+        origin = f"retrieval:{by}{self._index.encoder.space} {float(allowed[best]):.3f} {name}"
         return Picture(path=pool.paths[best], origin=origin)
 
     def _load_pool(self) -> EmbeddedPhotos:
@@ -322,3 +387,15 @@ class Retrieval(AbstractImageSource):
             vectors=pool.vectors[rows],
             thumbnails=pool.thumbnails[rows],
         )
+
+
+def _place(path: Path) -> str:
+    """A photo's file, whatever the folder that the process was started in."""
+    return os.path.realpath(path)
+
+
+def _captions_by_photo(roster: Roster) -> dict[str, list[str]]:
+    captions: dict[str, list[str]] = {}
+    for sample in roster.samples:
+        captions.setdefault(_place(sample.image_path), []).append(sample.caption)
+    return captions

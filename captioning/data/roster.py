@@ -237,6 +237,11 @@ class CurationView:
         return (original, *self._pictures.get(sample_id, ()))
 
     @cached_property
+    def given(self) -> tuple[Path, ...]:
+        """Every picture that an edit gave a sample, whether the sample still has it or not."""
+        return tuple(path for paths in self._pictures.values() for path in paths)
+
+    @cached_property
     def _pictures(self) -> dict[str, list[Path]]:
         """Replaced images by sample, in order."""
         paths: dict[str, list[Path]] = {}

@@ -193,7 +193,8 @@ def image_request(view: CurationView, sample: Sample) -> ImageRequest:
     """The request to a source for a picture of ``sample``, whose caption is the final one."""
     other_captions = [other.caption for other in view.pool(sample.image_id)]
     captions = tuple(dict.fromkeys((sample.caption, *other_captions)))
-    return ImageRequest(sample=sample, captions=captions, photos=view.photos(sample.sample_id))
+    photos = view.photos(sample.sample_id)
+    return ImageRequest(sample=sample, captions=captions, photos=photos, given=view.given)
 
 
 def replacement(context: Context, candidate: Selected, picture: Picture) -> Edit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -220,3 +221,43 @@ def test_thumbnails_tell_photos_apart(tmp_path):
     brighter = (small[2].int() + 3).clamp(max=255).byte()  # compressed again, it may be so
     assert same_photo(pool, brighter).tolist() == [2]
     assert same_photo(pool, 255 - small[2]).tolist() == []
+
+
+def test_a_photo_is_given_once_and_samples_stay_where_none_is_left(pool, tmp_path):
+    own_photo = photo(tmp_path / "own.png", "grey")
+    source = Retrieval(pool=pool, encoder=ColourSpace(), min_similarity=0.9, give_once=True)
+    first = source.images([request("red", own_photo)], seed=0)[0]
+    journalled = tmp_path / "run" / "picture.png"  # as a resumed run knows it, under another name
+    journalled.parent.mkdir()
+    shutil.copy(first.path, journalled)
+    requests = [replace(request("red", own_photo), given=(journalled,)) for _ in range(2)]
+    second, third = source.images(requests, seed=0)
+    assert {first.path, second.path} == {pool / "red" / f"{n}.png" for n in range(2)}
+    assert (third.path, third.problem) == (None, "no photo of the pool is like the caption")
+    repeated = Retrieval(pool=pool, encoder=ColourSpace()).images(requests, seed=0)
+    assert repeated[0].path == repeated[1].path == first.path
+
+
+def test_captions_are_compared_with_the_captions_of_the_pool(pool, tmp_path):
+    own_photo = photo(tmp_path / "own.png", "grey")
+    said = {"red/0": "a blue sky", "red/1": "a green lawn", "blue/0": "the grey sea"}
+    samples = [
+        Sample(row=0, sample_id=n, image_id=n, image_path=pool / f"{n}.png", caption=text)
+        for n, text in [*said.items(), ("blue/0", "a red boat at sea")]
+    ]
+    captions = build_roster("pool", [replace(s, sample_id=f"{i}") for i, s in enumerate(samples)])
+    encoder = ColourSpace()
+    source = Retrieval(pool=pool, encoder=encoder, captions=captions)
+    words = ("blue", "green", "red")
+    pictures = source.images([request(word, own_photo) for word in words], seed=0)
+    names = ("red/0.png", "red/1.png", "blue/0.png")
+    assert [picture.path for picture in pictures] == [pool / name for name in names]
+    assert pictures[0].origin == "retrieval:captions in colours 1.000 red/0.png"
+    assert encoder.num_images == len(said)  # photos without a caption are no part of the pool
+    without_red = build_roster("pool", captions.samples[:3])
+    near = Retrieval(pool=pool, encoder=encoder, captions=without_red, min_similarity=0.9)
+    kept, green = near.images([request(word, own_photo) for word in ("red", "green")], seed=0)
+    assert (kept.path, green.path) == (None, pool / "red" / "1.png")
+    elsewhere = [replace(sample, image_path=own_photo) for sample in captions.samples]
+    with pytest.raises(ValueError, match="none of its photos has a caption in elsewhere"):
+        Retrieval(pool=pool, encoder=encoder, captions=build_roster("elsewhere", elsewhere))
