@@ -105,7 +105,7 @@ def test_names_of_photos_stay_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("3", "names as keys: got int"), ("[", "is no JSON"), ("[]", "it holds no name")],
+    [("3", "names as keys: got int"), ("[", "is not valid JSON"), ("[]", "it holds no name")],
 )
 def test_other_files_of_names_are_refused(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "names.json"
