@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hostile_texts import HOSTILE
 from PIL import Image
-from tests.curation.review.app.conftest import CAPTIONS
+from tests.curation.review.conftest import CAPTIONS
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
