@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hostile_texts import HOSTILE
 from PIL import Image
-from tests.curation.review.conftest import CAPTIONS
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
@@ -18,6 +17,7 @@ from captioning.runtime.files import write_json
 from curation.review.app import app
 from curation.review.suspects.label_studio import Decision, Decisions
 from curation.review.suspects.suspects import Suspect, read_suspects
+from tests.curation.review.conftest import CAPTIONS
 
 SAVED = "document.getElementById('status').textContent === 'all decisions are saved'"
 RIGHT, LEFT, ENTER, ESCAPE = "\ue014", "\ue012", "\ue007", "\ue00c"
