@@ -103,7 +103,6 @@ def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> Non
     page = build_page(
         "check.html",
         title=f"Check of {Path(result.source).name}",
-        styles=("base.css", "check.css"),
         scripts=("dom.js", "unpack.js", "check.js"),
         data="\n".join(blocks),
     )

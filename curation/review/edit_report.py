@@ -81,7 +81,6 @@ def _page(record: RunRecord, blocks: Sequence[str]) -> str:
     return build_page(
         "report.html",
         title=f"Curation of {record.view.roster.name}",
-        styles=("base.css", "report.css"),
         scripts=("dom.js", "charts.js", "unpack.js", "edits.js", "cards.js", "report.js"),
         data="\n".join(blocks),
     )

@@ -19,6 +19,7 @@ from PIL import Image
 from captioning.vision.photos import load_rgb
 
 PICTURES_INSIDE = "img-src data:"
+STYLE = "page.css"  # of every page
 FRAME = "frame.html"  # of every page: head, script and data
 MAX_TEXT_LENGTH = 2400  # characters of a text of the data: 300 words and more
 SIDE = 220  # of a thumbnail: its longest side in pixels
@@ -37,7 +38,6 @@ def build_page(
     template: str,
     *,
     title: str,
-    styles: Sequence[str],
     scripts: Sequence[str],
     data: str,
     sources: str = PICTURES_INSIDE,
@@ -50,14 +50,15 @@ def build_page(
         template: template of the page's content, without frame; a name in
             ``curation/review/pages``.
         title: the page's title, any text.
-        styles, scripts: names in ``curation/review/pages``, joined in order.
+        scripts: names in ``curation/review/pages``, joined in order.
         data: markup of the data blocks; base64 alone.
         sources: further sources that the page may load, in the syntax of its security policy.
     """
     slots = {
-        "policy": page_policy(styles, scripts, sources),
+        "policy": page_policy(scripts, sources),
+        "page": Path(template).stem,
         "title": html.escape(isolated(title)),
-        "style": _joined(styles),
+        "style": _joined([STYLE]),
         "data": data,
         "script": _joined(scripts),
     }
@@ -65,16 +66,14 @@ def build_page(
     return _SLOT.sub(lambda match: slots[match[1]], page)
 
 
-def page_policy(
-    styles: Sequence[str], scripts: Sequence[str], sources: str = PICTURES_INSIDE
-) -> str:
-    """The content security policy of a page of these parts.
+def page_policy(scripts: Sequence[str], sources: str = PICTURES_INSIDE) -> str:
+    """The content security policy of a page of these scripts.
 
     It names style and script by their hashes, so that text of a data set could neither run nor
     load or restyle anything even if it got into the page as markup. For arguments see `build_page`.
     """
     return (
-        f"default-src 'none'; {sources}; style-src {_hash(_joined(styles))}; "
+        f"default-src 'none'; {sources}; style-src {_hash(_joined([STYLE]))}; "
         f"script-src {_hash(_joined(scripts))}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )

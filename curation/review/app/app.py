@@ -279,7 +279,6 @@ def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[s
 
 
 TITLE = "Captions"
-STYLES = ("base.css", "app.css")
 SCRIPTS = ("dom.js", "ask.js", "attention.js", "app_photo.js", "app_review.js", "app.js")
 
 
@@ -295,7 +294,7 @@ class App:
 
     def __init__(self, *, captions: PhotoCaptions, uploads: Uploads, review: Review | None) -> None:
         self._captions, self._uploads, self._review = captions, uploads, review
-        self.page: ServedPage = served_page("app.html", title=TITLE, styles=STYLES, scripts=SCRIPTS)
+        self.page: ServedPage = served_page("app.html", title=TITLE, scripts=SCRIPTS)
 
     def get(self, path: str) -> tuple[str, bytes]:
         """A sent photo, or a suspect's photo, by its number."""

@@ -23,8 +23,8 @@ function card(entry, item, pictures) {
 
 function group(entry, pictures) {
   const shown = entry.items.length < entry.count ? `the worst ${entry.items.length} of ${number(entry.count)}` : `all ${number(entry.count)}`;
-  const told = entry.kept ? "; told, not flagged: the cleaned set keeps them" : "";
-  const about = `${shown}; the number is ${entry.measures}, ${entry.kept ? "told" : "flagged"} ${entry.low_is_bad ? "below" : "from"} ${entry.threshold}${told}`;
+  const kept = entry.kept ? " Reported only: the cleaned set keeps them." : "";
+  const about = `Shown: ${shown}. ${entry.kept ? "Reported" : "Flagged"}: ${entry.measures}, ${entry.low_is_bad ? `below ${entry.threshold}` : `${entry.threshold} or more`}.${kept}`;
   const gallery = (items) => make("div", { class: "gallery" }, items.map((item) => card(entry, item, pictures)));
   return make("section", { id: entry.name },
     make("h2", {}, entry.title), entry.count ? [make("p", { class: "soft small" }, about), gallery(entry.items)] : null,
@@ -43,17 +43,22 @@ async function show() {
   byId("heading").append("Check of ", foreign(facts.source));
   byId("about").append(foreign(facts.head));
   const found = facts.groups.filter((entry) => entry.count), others = facts.groups.filter((entry) => !entry.count);
-  if (found.length) byId("counts").append(table(["flagged", "issue", "expected to be wrong"], found.map((entry) => [
-    number(entry.count), make("a", { href: `#${entry.name}` }, entry.title), entry.precision === null ? "" : percent(entry.precision),
+  const known = found.some((entry) => entry.precision !== null);
+  if (found.length) byId("counts").append(table(["flagged", "issue", ...(known ? ["expected to be wrong"] : [])], found.map((entry) => [
+    number(entry.count), make("a", { href: `#${entry.name}` }, entry.title), ...(known ? [entry.precision === null ? "" : percent(entry.precision)] : []),
   ])));
   if (others.length) byId("counts").append(make("p", { id: "unflagged", class: "soft small" }, `Nothing flagged: ${others.map((entry) => entry.title).join("; ")}.`));
-  byId("notes").append(...facts.notes.map((note) => make("li", {}, foreign(note))));
+  byId("notes").append(...facts.notes.map((note) => {
+    const entry = facts.groups.find((one) => note.startsWith(`${one.name}: `));
+    return make("li", {}, entry ? [`${entry.title}: `, foreign(note.slice(entry.name.length + 2))] : foreign(note));
+  }));
   byId("groups").append(...facts.groups.filter((entry) => entry.count || entry.less_sure.length).map((entry) => group(entry, pictures)));
   steps(facts.next);
   byId("left-out").hidden = facts.left_out.length === 0;
   byId("left-out-rows").append(table(["", "item", "rule"], facts.left_out.map(([item, rule], place) => [
     number(place + 1), foreign(item), foreign(rule),
   ])));
+  showLinks();
   document.body.dataset.ready = "yes";
 }
 

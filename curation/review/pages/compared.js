@@ -1,6 +1,5 @@
 const OF_REFERENCES = { original: "Against the captions of the first run's data", cleaned: "Against the captions of the second run's data" };
 const withSpread = (mean, spread) => (spread === null ? three(mean) : `${three(mean)} ± ${three(spread)}`);
-const signed = (value) => (value < 0 ? "−" : "+") + three(Math.abs(value));
 
 function scoreRow(row) {
   const known = row.difference !== undefined;
@@ -11,7 +10,7 @@ function scoreRow(row) {
 function showScores(facts) {
   const parts = section("scores");
   for (const [name, found] of Object.entries(facts.scores)) {
-    parts.append(make("h3", { class: "after" }, `${OF_REFERENCES[name]} (${number(found.num_photos)} photos)`),
+    parts.append(make("h3", { class: "after" }, `${OF_REFERENCES[name]} (${counted(found.num_photos, "photo")})`),
       table(["metric", ...facts.names.map((one) => foreign(one)), "difference", "95% interval", "p"], found.rows.map(scoreRow)));
   }
   parts.append(make("p", { class: "soft small" }, "Mean ± standard deviation over seeds. Differences are means over photos, seeds pooled, with the interval and p of a paired bootstrap over photos; corpus BLEU is no such mean."));
@@ -28,7 +27,7 @@ function changedCard(one, names) {
 
 start((facts) => {
   byId("heading").append("Two runs on one test set");
-  byId("about").append(`${number(facts.num_photos)} photos that neither has seen`);
+  byId("about").append(`${counted(facts.num_photos, "photo")} that neither has seen`);
   showLead(facts);
   showScores(facts);
   if (facts.groups.length) {

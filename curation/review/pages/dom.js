@@ -27,6 +27,7 @@ const isolated = (text) => `\u2068${String(text).replace(MARKS, "\ufffd")}\u2069
 
 const byId = (id) => document.getElementById(id);
 const number = (value) => Number(value).toLocaleString("en");
+const counted = (count, thing) => `${number(count)} ${thing}${count === 1 ? "" : "s"}`;
 const percent = (value, digits = 0) => (value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(digits) + " %");
 const ACTION_NAMES = { remove: "removed", replace_caption: "caption replaced", replace_image: "image replaced", down_weight: "weighted down", mask_words: "words masked", set_bucket: "put into a bucket" };
 const actionName = (action) => ACTION_NAMES[action] || String(action).replaceAll("_", " ");
@@ -39,4 +40,10 @@ function table(head, rows) {
   const cells = (tag, row) => make("tr", {}, row.map((cell) => make(tag, {}, cell)));
   return make("div", { class: "scroll" },
     make("table", {}, make("thead", {}, cells("th", head)), make("tbody", {}, rows.map((row) => cells("td", row)))));
+}
+
+// The parts that are shown, in the bar at the top.
+function showLinks() {
+  const shown = [...document.querySelectorAll("main section[id]:not([hidden]) > h2")];
+  byId("links").append(...shown.map((head) => make("a", { href: `#${head.parentElement.id}` }, head.textContent)));
 }

@@ -2,7 +2,9 @@
 
 // Parts of a sentence: texts of ours, and {text} of elsewhere.
 const sentence = (parts) => parts.map((part) => (typeof part === "string" ? part : foreign(part.text)));
-const three = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
+const three = (value) => (value === null || value === undefined ? "–" : Math.abs(value) < 0.0005 ? "0.000" : value.toFixed(3));
+// With its sign, but for a difference that rounds to nought.
+const signed = (value) => (Math.abs(value) < 0.0005 ? "" : value < 0 ? "−" : "+") + three(Math.abs(value));
 
 function showLead(facts) {
   const story = make("p", { class: "story" }, facts.lead.flatMap((parts) => [...sentence(parts), " "]));
@@ -17,11 +19,6 @@ function section(id, selector = null) {
   const node = byId(id);
   node.hidden = false;
   return selector === null ? node : node.querySelector(selector);
-}
-
-function showLinks() {
-  const shown = [...document.querySelectorAll("main section[id]:not([hidden]) > h2")];
-  byId("links").append(...shown.map((head) => make("a", { href: `#${head.parentElement.id}` }, head.textContent)));
 }
 
 // Buttons of which one is pressed, and the cards of it.

@@ -10,13 +10,14 @@ function showHead() {
   const tile = (value, name, kind) => make("div", { class: `card tile ${kind}` }, make("b", {}, value), make("span", { class: "soft small" }, name));
   const hits = facts.truth ? facts.truth.epochs.reduce((sum, one) => sum + one.hits, 0) : 0;
   const vanished = facts.vanished;
+  const named = (count, thing) => thing + (count === 1 ? "" : "s");
   byId("tiles").append(
-    tile(number(facts.num_samples), "captions at the start", ""),
-    tile(number(facts.num_left), "captions left", "cool"),
-    tile(number(facts.num_edits), "edits", "warm"),
+    tile(number(facts.num_samples), `${named(facts.num_samples, "caption")} at the start`, ""),
+    tile(number(facts.num_left), `${named(facts.num_left, "caption")} left`, "cool"),
+    tile(number(facts.num_edits), named(facts.num_edits, "edit"), "warm"),
     tile(percent(facts.num_edited / facts.num_samples, 1), "of all captions edited", "warm"),
-    tile(number(vanished.images.count), "images vanished", vanished.images.count ? "warm" : "good"),
-    tile(number(vanished.words.count), "words vanished", vanished.words.count ? "warm" : "good"));
+    tile(number(vanished.images.count), `${named(vanished.images.count, "image")} vanished`, vanished.images.count ? "warm" : "good"),
+    tile(number(vanished.words.count), `${named(vanished.words.count, "word")} vanished`, vanished.words.count ? "warm" : "good"));
   if (facts.truth && facts.num_edits) byId("tiles").append(tile(percent(hits / facts.num_edits), "of the edits hit a planted fault", "good"));
 }
 
@@ -165,9 +166,9 @@ function showRows() {
   byId("previous").disabled = state.page === 0;
   byId("next").disabled = state.page === pages - 1;
   const hidden = facts.num_edits - facts.num_listed;
-  byId("found").textContent = `${number(state.found.length)} of ${number(facts.num_edits)} edits` +
+  byId("found").textContent = `${number(state.found.length)} of ${counted(facts.num_edits, "edit")}` +
     (edits.length < facts.num_listed ? `, ${number(edits.length)} read so far` : "") +
-    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}: the other ${number(hidden)} would make this page too large and stand in curation.jsonl` : "") +
+    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}: the other ${number(hidden)} would make this page too large; curation.jsonl has them` : "") +
     (pictures.length ? "" : ". No photo is shown: none could be opened when the page was made");
 }
 

@@ -35,14 +35,14 @@ function showScores(facts) {
   const parts = section("scores", ".two");
   const most = Math.max(1e-9, ...test.rows.flatMap((row) => [row.score, ...(row.interval || [])]));
   const rows = test.rows.map((row) => [foreign(row.name), three(row.score), row.interval ? `${three(row.interval[0])} to ${three(row.interval[1])}` : "–", range(row, most)]);
-  const how = make("p", { class: "soft small" }, `${number(test.num_images)} photos. Intervals: bootstrap over photos, of this one training; seeds differ, too.`,
+  const how = make("p", { class: "soft small" }, `${counted(test.num_images, "photo")}. Intervals: bootstrap over photos, of this one training; seeds differ, too.`,
     test.tokenizer ? [" Tokenizer: ", foreign(test.tokenizer), "."] : null);
   parts.append(make("div", { class: "card" }, table(["metric", "score", "95% interval", ""], rows), how));
   const bars = test.distribution;
   if (bars === null) return;
   parts.append(make("div", { class: "card" }, make("h3", {}, `${bars.metric} of single photos`),
     histogram({ width: 460, height: 230, edges: bars.edges, layers: [{ counts: bars.counts, ...LAYERS.seen }], label: "photos", xLabel: bars.metric, high: Math.max(1, ...bars.counts), line: +three(bars.median), alt: `: half of the photos are below ${three(bars.median)}` }),
-    make("p", { class: "soft small" }, "Dashed: the photo in the middle.")));
+    make("p", { class: "soft small" }, "Dashed: the median photo.")));
 }
 
 function ruleTable(curation) {
@@ -130,7 +130,7 @@ function showDetails(facts) {
 }
 
 start((facts) => {
-  byId("heading").append(foreign(facts.name));
-  byId("about").append("Seed ", foreign(facts.seed), ...(facts.curation === null ? [] : [" · policy ", foreign(facts.curation.policy)]), " · epochs are counted from 0");
+  byId("heading").append(...sentence(facts.title));
+  byId("about").append("Run ", foreign(facts.name), ...(facts.began.length ? [" · ", ...sentence(facts.began)] : []), " · seed ", foreign(facts.seed), ...(facts.curation === null ? [] : [" · policy ", foreign(facts.curation.policy)]), " · epochs are counted from 0");
   for (const show of [showLead, showLearning, showScores, showEdits, showBeforeAfter, showExamples, showDetails]) show(facts);
 });

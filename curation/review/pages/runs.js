@@ -9,9 +9,8 @@ function scoreCell(cell) {
   if (cell.mean === null) return "–";
   const spread = cell.spread !== null ? ` ± ${three(cell.spread)}` : cell.interval ? ` [${three(cell.interval[0])}, ${three(cell.interval[1])}]` : "";
   const change = cell.difference;
-  const sign = (value) => (value < 0 ? "−" : "+") + three(Math.abs(value));
   return make("span", {}, make("span", { class: cell.best ? "best" : null }, three(cell.mean)), spread,
-    change === null ? null : make("span", { class: "soft small" }, make("br"), `${sign(change[0])} [${sign(change[1])}, ${sign(change[2])}]`, make("br"), `p = ${three(change[3])}`));
+    change === null ? null : make("span", { class: "soft small" }, make("br"), `${signed(change[0])} [${signed(change[1])}, ${signed(change[2])}]`, make("br"), `p = ${three(change[3])}`));
 }
 
 function showTable(facts) {
@@ -74,7 +73,7 @@ function showEdited(facts) {
 
 start((facts) => {
   byId("heading").append("Runs side by side");
-  byId("about").append(`${number(facts.num_runs)} runs · epochs are counted from 0`);
+  byId("about").append(`${counted(facts.num_runs, "run")} · epochs are counted from 0`);
   for (const show of [showLead, showTable, showCurves, showEdits, showDifferent, showEdited]) show(facts);
   details("Names in full", table(["run", "run_name"], facts.names.map((name, at) => [foreign(name), foreign(facts.full_names[at])])));
   if (facts.settings.length) details(`Settings in which they differ (${facts.settings.length})`, table(["setting", ...facts.names.map((name) => foreign(name))], facts.settings.map((row) => row.map((value) => foreign(value)))));

@@ -286,7 +286,7 @@ DONE = {
     "replace_image": "replaced the photo of {}",
     "down_weight": "gave less weight to {}",
     "mask_words": "masked words of {}",
-    "set_bucket": "told apart, by a begin token of their own, {}",
+    "set_bucket": "marked {} with a begin token of their own",
 }
 
 
@@ -331,6 +331,23 @@ def _validated(run: FinishedRun) -> Sentence:
     return [f"Validation CIDEr-D was highest in epoch {best} ({scores[best]:.3f}){late}."]
 
 
+def title(run: FinishedRun) -> Sentence:
+    """Model and data."""
+    model, data = run.run.setting("model.name"), run.run.setting("data.name")
+    return [{"text": model or "A model"}, *([" on ", {"text": data}] if data else [])]
+
+
+def initialised(run: FinishedRun) -> Sentence:
+    """What a run began from, with its validation score there; empty: random weights."""
+    name = run.run.setting("start_from") or run.run.setting("model.pretrained")
+    if not name:
+        return []
+    text = "the shipped captioner" if name == "shipped" else name
+    score = run.start.get("CIDEr-D")
+    before = "" if score is None else f" (CIDEr-D {score:.2f} before training)"
+    return ["initialised from ", {"text": text}, before]
+
+
 def _began(run: FinishedRun) -> Sentence:
     if "CIDEr-D" not in run.start:
         return []
@@ -360,7 +377,7 @@ def _curated(run: FinishedRun, changes: Sequence[Change]) -> Sentence:
     total, left = len(run.record.view.roster), len(run.record.view.samples())
     share = len({change.edit.sample_id for change in changes}) / total
     return [
-        f"Curation {' and '.join(done)}, {share:.1%} of all",
+        f"Curation {listed(done)}, {share:.1%} of all",
         f"; {left:,} of {total:,} captions were left." if left < total else ".",
     ]
 
@@ -384,6 +401,11 @@ def num_epochs(run: FinishedRun) -> int:
     return len(run.run.timing) or of_losses or len(run.history)
 
 
+def listed(things: Sequence[str]) -> str:
+    """Such as ``a, b and c``."""
+    return " and ".join([", ".join(things[:-1])] * (len(things) > 1) + [*things[-1:]])
+
+
 def counted(number: int, thing: str) -> str:
     """Such as ``1 epoch`` and ``2 epochs``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
@@ -402,9 +424,11 @@ def tiles(run: FinishedRun, changes: Sequence[Change]) -> list[dict[str, str]]:
     metric = leading_metric(run.run)
     corpus: Mapping[str, Any] = run.run.scores(TEST, "corpus")
     shown = [] if metric is None else [(f"{corpus[metric]:.3f}", f"{metric}, test", "cool")]
-    shown.append((str(num_epochs(run)), "epochs", ""))
+    epochs = num_epochs(run)
+    shown.append((str(epochs), "epoch" if epochs == 1 else "epochs", ""))
     if run.train is not None:
-        shown.append((f"{len(run.train):,}", "training captions", ""))
+        name = "training caption" if len(run.train) == 1 else "training captions"
+        shown.append((f"{len(run.train):,}", name, ""))
     if run.record is not None:
         share = len({change.edit.sample_id for change in changes}) / len(run.record.view.roster)
         shown.append((f"{share:.1%}", "of them edited", "warm"))
@@ -442,7 +466,8 @@ def write_run_page(
     content: dict[str, Any] = run_facts(run, change_list, numbers, defaults)
     content |= {"edits_page": link}
     blocks = [block("facts", pack(content)), *(block("picture", text) for text in photos.values())]
-    write_text(path, page_of("run", f"Run {run.name}", blocks))
+    words = "".join(part if isinstance(part, str) else part["text"] for part in title(run))
+    write_text(path, page_of("run", f"{words}: run {run.name}", blocks))
     return content["notes"]
 
 
@@ -451,7 +476,6 @@ def page_of(name: str, title: str, blocks: Sequence[str]) -> str:
     return build_page(
         f"{name}.html",
         title=title,
-        styles=("base.css", "report.css", "run.css"),
         scripts=("dom.js", "charts.js", "unpack.js", "cards.js", "parts.js", f"{name}.js"),
         data="\n".join(blocks),
     )
@@ -478,6 +502,8 @@ def run_facts(
 
     content = {
         "name": run.name,
+        "title": title(run),
+        "began": part("score before training", lambda: initialised(run), []),
         "seed": run.seed,
         "lead": part("summary", lambda: lead(run, change_list), []),
         "tiles": part("summary", lambda: tiles(run, change_list), []),
@@ -498,7 +524,7 @@ def _versions(run: FinishedRun) -> list[tuple[str, str]]:
     known = {name: value for name, value in run.run.versions.items() if name != "resumed"}
     resumed = len(run.run.versions.get("resumed", []))
     rows = [(name, shown(value)) for name, value in known.items()]
-    return rows + ([("resumed", f"{resumed} times")] if resumed else [])
+    return rows + ([("resumed", counted(resumed, "time"))] if resumed else [])
 
 
 def _telling_photos(run: FinishedRun, change_list: Sequence[Change]) -> list[Path]:

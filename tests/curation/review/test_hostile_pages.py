@@ -185,7 +185,6 @@ def page(request, record, tmp_path) -> str:
     return build_page(
         request.param,
         title=TITLE,
-        styles=app.STYLES,
         scripts=app.SCRIPTS,
         data="",
         sources=SOURCES,

@@ -30,9 +30,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.kept: list[dict[str, Any]] = []
-        self.page = served_page(
-            "app.html", title="Notes", styles=("base.css",), scripts=("dom.js", "ask.js")
-        )
+        self.page = served_page("app.html", title="Notes", scripts=("dom.js", "ask.js"))
 
     def get(self, path: str) -> tuple[str, bytes]:
         if path == "image/0":

@@ -17,7 +17,7 @@ from captioning.runtime.files import write_json
 from curation.review.app import app
 from curation.review.suspects.label_studio import Decision, Decisions
 from curation.review.suspects.suspects import Suspect, read_suspects
-from tests.curation.review.app.conftest import CAPTIONS
+from tests.curation.review.conftest import CAPTIONS
 
 SAVED = "document.getElementById('status').textContent === 'all decisions are saved'"
 RIGHT, LEFT, ENTER, ESCAPE = "\ue014", "\ue012", "\ue007", "\ue00c"
