@@ -46,6 +46,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table10": 16,
         "shares": 0,
         "gruen": 3,
+        "long_cos": 0,
         "one_caption": 0,
     },
     "cutswap": {

@@ -114,7 +114,7 @@ def test_rows_of_our_own_may_stand_for_the_papers(tmp_path: Path, with_effect) -
         ({"column": "X"}, "table1 has no 'X'"),
         ({"item": "table9"}, "there is no item 'table9'; there are table1"),
         ({"direction": "better"}, "direction: must be up, down or level: got 'better'"),
-        ({"cause": {"moon": "far"}}, "'moon' is none of"),
+        ({"cause": {"moon": "far"}}, "'moon' is not one of"),
         ({"here": {"flickr8k": ["table1", "C", "Ours"]}}, "must be 4 names"),
         ({"size": 3}, "'size' is not known"),
     ],
