@@ -92,14 +92,10 @@ class ServedPage:
     policy: str
 
 
-def served_page(
-    template: str, *, title: str, styles: Sequence[str], scripts: Sequence[str]
-) -> ServedPage:
+def served_page(template: str, *, title: str, scripts: Sequence[str]) -> ServedPage:
     """A page that may ask its own server; for arguments see `build_page`."""
-    page = build_page(
-        template, title=title, styles=styles, scripts=scripts, data="", sources=SOURCES
-    )
-    policy = f"{page_policy(styles, scripts, SOURCES)}; {NOT_FRAMED}"
+    page = build_page(template, title=title, scripts=scripts, data="", sources=SOURCES)
+    policy = f"{page_policy(scripts, SOURCES)}; {NOT_FRAMED}"
     return ServedPage(content=page.encode(), policy=policy)
 
 

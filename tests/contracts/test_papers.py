@@ -46,7 +46,6 @@ CELLS: dict[str, dict[str, int]] = {
         "table10": 16,
         "shares": 0,
         "gruen": 3,
-        "long_cos": 0,
         "one_caption": 0,
     },
     "cutswap": {
@@ -69,6 +68,7 @@ CELLS: dict[str, dict[str, int]] = {
         "tableA3": 288,
         "tableA4": 72,
         "own_pairs": 0,
+        "long_cos": 0,
     },
     "data_curation": {
         "table1": 18,

@@ -466,8 +466,7 @@ def write_run_page(
     content: dict[str, Any] = run_facts(run, change_list, numbers, defaults)
     content |= {"edits_page": link}
     blocks = [block("facts", pack(content)), *(block("picture", text) for text in photos.values())]
-    words = "".join(part if isinstance(part, str) else part["text"] for part in title(run))
-    write_text(path, page_of("run", f"{words}: run {run.name}", blocks))
+    write_text(path, page_of("run", f"Run {run.name}", blocks))
     return content["notes"]
 
 

@@ -95,7 +95,9 @@ def pages(tmp_path: Path, request: pytest.FixtureRequest) -> Pages:
             report(str(first))
             return (first / ("report.html" if name == "run" else "curation/report.html")).as_uri()
         if name == "compared":
-            write_compared_page(COMPARED, {}, tmp_path / "compared.html")
+            write_compared_page(
+                COMPARED, {"a.jpg": tmp_path / "gone.jpg"}, tmp_path / "compared.html"
+            )
             return (tmp_path / "compared.html").as_uri()
         second = run_folder(tmp_path, "plain", edits=EDITS[:1], scores=[0.2] * 6)
         report(str(first), str(second), "--out", str(tmp_path / "runs.html"))
