@@ -272,7 +272,7 @@ def test_scripts_of_pages_never_read_text_as_markup_or_code(repository: Path) ->
 
 def test_titles_are_set_apart() -> None:
     assert isolated("a\u202eb\u2069\n\x1b") == "\u2068a\ufffdb\ufffd\ufffd\ufffd\u2069"
-    text = build_page("app.html", title="\u202e<b>", styles=(), scripts=(), data="")
+    text = build_page("app.html", title="\u202e<b>", scripts=(), data="")
     assert "<title>\u2068\ufffd&lt;b&gt;\u2069</title>" in text
 
 
