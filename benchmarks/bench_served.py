@@ -216,7 +216,7 @@ def main() -> None:
     print(table(record))
     if not options.no_record:
         write_text(RECORD, json.dumps(record, indent=1) + "\n")
-        put_between_marks(PAGE, table(record), "table:served_speed")
+        put_between_marks(PAGE, f"{table(record)}\n", "table:served_speed")
 
 
 if __name__ == "__main__":
