@@ -23,9 +23,9 @@ def _arguments(parser: ArgumentParser) -> None:
 
     undone = commands.add_parser("undo", help="take edits back (criteria are combined with 'and')")
     undone.add_argument("journal", help="journal or run folder")
-    undone.add_argument("--sample-ids", nargs="+", metavar="ID")
-    undone.add_argument("--epochs", nargs="+", type=int, metavar="K")
-    undone.add_argument("--policy")
+    undone.add_argument("--sample-ids", nargs="+", metavar="ID", help="all edits of these samples")
+    undone.add_argument("--epochs", nargs="+", type=int, metavar="K", help="edits of these epochs")
+    undone.add_argument("--policy", metavar="NAME", help="edits of this policy")
     undone.add_argument("--out", help="where the new journal goes; default: in place")
     undone.set_defaults(run=_undo)
 
