@@ -115,7 +115,7 @@ def _opened(samples: Iterable[Sample]) -> Iterator[tuple[Sample, Image.Image]]:
         try:
             photo = load_rgb(sample.image_path)
         except (FileNotFoundError, ValueError) as error:
-            log.warning(f"the threshold is estimated without a photo: {error}")
+            log.warning(f"a photo is left out of the estimate of the threshold: {error}")
             continue
         yield sample, photo
 

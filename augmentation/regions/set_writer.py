@@ -60,7 +60,7 @@ class SheetSampler:
 
 @dataclass(kw_only=True)
 class Progress:
-    """The proposals that have records, in their order; those under way in processes have none."""
+    """The proposals that have records, in order; those still in work have none."""
 
     sheet: SheetSampler
     max_augmented: int | None

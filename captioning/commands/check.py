@@ -357,7 +357,7 @@ def _generator(options: Namespace) -> Purpose | bool | None:
     if is_said and options.purpose == "captioner":
         raise ValueError(
             "--trigger, --class-word and --bucket apply to folders for image generators: leave "
-            "them out, or --for captioner"
+            "them out, or leave out --for captioner"
         )
     if not is_said:
         return None if options.purpose is None else options.purpose == "generator"

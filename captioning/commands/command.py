@@ -164,7 +164,7 @@ Command = HydraCommand | PlainCommand
 
 
 def add_format(parser: ArgumentParser) -> None:
-    """Add the option of commands whose answer a script may want."""
+    """Add ``--format text|json``, for commands whose output scripts read."""
     parser.add_argument(
         "--format", choices=("text", "json"), default="text",
         help="json: one JSON object on standard output, all else on standard error (text)",

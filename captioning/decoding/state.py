@@ -160,11 +160,11 @@ class ConstrainedResult:
 
 
 class LevelPool:
-    """A pool for each image and level: constraints met, at most as many as required.
+    """One pool of captions for each image and level, the number of constraints met.
 
     Args:
-        required: ``(I,) int64`` of each image: its highest level.
-        settings: how many captions an image, and of how many tokens.
+        required: ``(I,) int64``, the highest level of each image.
+        settings: the number of captions kept for an image, and their greatest length in tokens.
         request: padding and device.
     """
 

@@ -1,4 +1,4 @@
-"""The keys of ``evaluate.yaml`` with their types; those of parts stand at their classes."""
+"""The keys of ``evaluate.yaml`` with their types; classes of parts define their own keys."""
 
 from __future__ import annotations
 

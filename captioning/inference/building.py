@@ -109,7 +109,7 @@ class Pictures:
 def further_readers(
     settings: AbstractCaptionerSettings,
 ) -> dict[str, AbstractBatchReader]:
-    """The reader of controls, then those that the model lists beside pictures."""
+    """The reader of controls, then the model's readers but that of pictures."""
     chosen = {"control": settings.control, **(settings.model.readers or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}
 

@@ -173,10 +173,10 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         """Take settings that an evaluation changes, before captions are generated.
 
         Args:
-            changes: names of this model's arguments with new values, parts built.
+            changes: new values by name of this model's argument; parts are instances, not configs.
 
         Raises:
-            ValueError: the model has no such settings; none has any by default.
+            ValueError: the model has no such setting. This class has none.
         """
         if changes:
             raise ValueError(

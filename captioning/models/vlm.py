@@ -272,9 +272,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if result.shared_differs:
             self.shares_prompts = False
             log.warning(
-                f"{result.family}: captions that share the prompt of a photo have losses that "
-                f"differ by {result.shared:.2g} nats a token from the network's own forward pass, "
-                "so each reads photo and prompt again"
+                f"{result.family}: photo and prompt are computed for each caption apart, as losses "
+                f"of captions that share them differ by {result.shared:.2g} nats a token from the "
+                "network's own forward pass"
             )
         if self.trainer.is_global_zero:
             write_json(path, {**result.as_plain(), "states_differ": states_differ})

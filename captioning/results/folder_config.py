@@ -66,8 +66,8 @@ def read_folder_config(path: Path) -> DictConfig:
     for key, text in _texts(values):
         if "${" in text:
             raise ValueError(
-                f"{path}: {key}: {text[:80]!r} refers to another value, which no run leaves in its "
-                f"folder: write the value itself"
+                f"{path}: {key}: {text[:80]!r} refers to another value; configs of run folders "
+                f"hold none that do: write the value itself"
             )
     rename_targets(config)
     OmegaConf.set_cache(config, {FILE: str(path)})

@@ -398,7 +398,7 @@ def check_sight(model: ServedModel, text: str) -> None:
             "(llama.cpp: --mmproj)"
         )
     if seen[0].model and not _is_same_model(seen[0].model, model.model):
-        log.warning("%s answers in the name of %s", name, seen[0].model)
+        log.warning("%s: the answers name another model, %s", name, seen[0].model)
 
 
 def _is_same_model(said: str, asked: str) -> bool:

@@ -132,7 +132,7 @@ class _Held:
         self.numbers = mask.flatten().nonzero()[:, 0]
 
     def packed(self, values: Tensor) -> Tensor:
-        """``(N, ...)`` of ``(G, P, ...)``."""
+        """Select the N places that hold words: ``(G, P, ...)`` to ``(N, ...)``."""
         return values.flatten(0, 1).index_select(0, self.numbers)
 
     def padded(self, values: Tensor) -> Tensor:

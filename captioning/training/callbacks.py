@@ -114,9 +114,9 @@ def _seed_of(parts: tuple[int, ...]) -> int:
 
 
 class StayStopped(pl.Callback):
-    """Keeps a run that early stopping has ended from training on when it is resumed.
+    """Stops a resumed run at once if early stopping had ended it.
 
-    Lightning restores an `EarlyStopping` callback, but begins another epoch before it asks it.
+    Lightning restores an `EarlyStopping` callback, but trains another epoch before it reads it.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -285,5 +285,5 @@ class TrainSettings(AbstractDataSettings, AbstractCaptionerSettings):
 
     @property
     def precision(self) -> Precision | None:
-        """Lightning's, as the trainer has it."""
+        """The Lightning trainer's ``precision``; None for its default."""
         return self.trainer.get("precision")

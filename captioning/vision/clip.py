@@ -215,7 +215,7 @@ class ClipEncoder:
         return (ids[:, -2] != ids[:, -1]).tolist()
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the weights to the CPU; the next call moves them to the device again."""
         self._place.release()
 
     def _embed(

@@ -1,4 +1,4 @@
-"""Finds faults in photos and their captions: it trains and changes nothing.
+"""Finds faults in photos and their captions, without training and without changing files.
 
 ::
 

@@ -29,8 +29,8 @@ Place = tuple[Sample, int, int]
 def wrong_sentences(evidence: Evidence) -> Scores:
     """The chance that the worst sentence of a caption does not belong to its photo, in [0, 1].
 
-    NaN for captions of a single sentence, which have the chance of the whole, and for captions
-    whose sentences cannot be judged.
+    NaN for captions of a single sentence, which the check of whole captions judges, and for
+    captions whose sentences cannot be judged.
 
     Args:
         evidence: the captions, with an encoder of further texts.

@@ -93,7 +93,7 @@ class ServedPage:
 
 
 def served_page(template: str, *, title: str, scripts: Sequence[str]) -> ServedPage:
-    """A page that may ask its own server; for arguments see `build_page`."""
+    """A page that may send requests to its own server alone; for arguments see `build_page`."""
     page = build_page(template, title=title, scripts=scripts, data="", sources=SOURCES)
     policy = f"{page_policy(scripts, SOURCES)}; {NOT_FRAMED}"
     return ServedPage(content=page.encode(), policy=policy)

@@ -254,7 +254,9 @@ def open_app(settings: Settings, *, host: str, port: int) -> Iterator[tuple[Page
 def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[str]]:
     if settings.suspects is None:
         if settings.photos or settings.decisions or settings.top is not None:
-            raise ValueError("--photos, --decisions and --top are for suspects: name their folder")
+            raise ValueError(
+                "--photos, --decisions and --top need the folder of suspects: give it too"
+            )
         return None, []
     source = Path(settings.suspects)
     suspects = read_suspects(source, top=settings.top)

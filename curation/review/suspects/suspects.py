@@ -111,7 +111,9 @@ def _of_table(path: Path) -> Iterator[Suspect]:
         reader = csv.DictReader(file)
         needed = {"file", "sample_id", "caption", "flag", "suspicion", "issues", "reason"}
         if lacking := needed.difference(reader.fieldnames or ()):
-            raise ValueError(f"{path}: lacks the column {min(lacking)}; check the folder again")
+            raise ValueError(
+                f"{path}: lacks the column {min(lacking)}; run `captioning check` again"
+            )
         of_photo: dict[str, dict[str, str]] = defaultdict(dict)
         flagged = []
         for row in reader:

@@ -324,7 +324,9 @@ def test_a_run_that_shares_no_prompts_resumes_so(
     assert model is not counted[0]
     assert not model.shares_prompts
     warned = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
-    assert [text for text in warned if "each reads photo and prompt again" in text]
+    assert [
+        text for text in warned if "photo and prompt are computed for each caption apart" in text
+    ]
 
 
 @pytest.mark.long

@@ -217,7 +217,7 @@ def test_a_model_that_wants_a_photo_has_eyes(photos) -> None:
 def test_another_model_that_answers_is_named(photos, caplog) -> None:
     with served(lambda b: {**by_number(b), "model": "other"}) as server:
         captioner(server).write_captions(photos[:1], keys=["a"])
-    assert "m answers in the name of other" in caplog.text
+    assert "m: the answers name another model, other" in caplog.text
 
 
 def test_refusals_alone_end_the_run(photos) -> None:

@@ -410,7 +410,7 @@ def test_the_command(tmp_path: Path, monkeypatch, capsys) -> None:
         (["--trigger", " ,"], "--trigger ' ,': has no letter or digit"),
         (["--class-word", "!"], "--class-word '!': has no letter or digit"),
         (["--bucket", "0"], "--bucket must be at least 1: got 0"),
-        (["--trigger", "x", "--for", "captioner"], "leave them out, or --for captioner"),
+        (["--trigger", "x", "--for", "captioner"], "leave them out, or leave out --for captioner"),
         (
             ["--for", "captioner", "--threshold", "small_photo=9"],
             "small_photo is a check of folders",
