@@ -382,9 +382,8 @@ class TrainingSteps(pl.LightningModule):
         if updates > 1 and batches > 1:
             raise ValueError(
                 f"objective.num_updates={updates} with trainer.accumulate_grad_batches={batches}: "
-                "several updates use the draws of one batch, so gradients of several batches cannot "
-                "be accumulated; "
-                "set one of both to 1"
+                "several updates use the draws of one batch, so gradients of batches cannot be "
+                "accumulated; set one of both to 1"
             )
         if several and self.compiled and self.trainer.accumulate_grad_batches > 1:
             keep_compiled_graphs()

@@ -125,7 +125,7 @@ class Busy(Changing):
 
 def test_a_set_goes_on_behind_a_busy_server(roster: Roster, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    with pytest.raises(ConnectionError, match=r"failed at all of \d+ prompts .* the same command"):
+    with pytest.raises(ConnectionError, match=r"failed at all of \d+ prompts .*repeat the command"):
         write_captions(
             Paraphrase(writer=Busy(fails_at=[1], number=99)),
             folder=folder, roster=roster, settings={},

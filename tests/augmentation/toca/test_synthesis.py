@@ -266,7 +266,7 @@ class Failing(Filler):
 
 def test_a_model_that_only_fails_is_given_up(gold, tmp_path: Path) -> None:
     writer = Failing(range(2, 99))
-    with pytest.raises(OSError, match="failed for 3 batches in a row .*give the same command"):
+    with pytest.raises(OSError, match="failed for 3 batches in a row .*repeat the command"):
         synthesise(gold, tmp_path / "a", writer)
     assert writer.calls == 5
     assert (
@@ -303,7 +303,7 @@ def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkey
 
     monkeypatch.setattr("augmentation.toca.method.MAX_REFUSED", 24)
     writer, part = Declining(), tmp_path / "batches.part.jsonl"
-    with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 captions before"):
+    with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 earlier captions"):
         synthesise(gold, tmp_path, writer)
     assert writer.calls == 6
     assert sum("caption" in record for batch in list_records(part) for record in batch) == 8
