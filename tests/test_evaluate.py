@@ -354,7 +354,7 @@ def test_results_of_images_without_references_are_left_out_where_asked(tmp_path,
 
 
 def test_results_that_could_be_of_several_photos_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="could be 'other/bob.jpg' and 'sub/bob.jpg': give it"):
+    with pytest.raises(ValueError, match="matches 'other/bob.jpg' and 'sub/bob.jpg': write it"):
         joined(tmp_path, [{"file": "bob.jpg"}])
     with pytest.raises(ValueError, match=r"1 images without references, such as 'gone/carl\.jpg'"):
         joined(tmp_path, [{"file": "7.png"}, {"file": "gone/carl.jpg"}])

@@ -191,7 +191,7 @@ def test_a_checkpoint_of_another_model_or_vocabulary_is_refused(name: str) -> No
     model = build(name)
     checkpoint: dict = {}
     model.on_save_checkpoint(checkpoint)
-    with pytest.raises(ValueError, match="of model Other"):
+    with pytest.raises(ValueError, match="belongs to model Other"):
         model.on_load_checkpoint({"captioner": {**checkpoint["captioner"], "class": "Other"}})
     words = {"words": ["dog"], "max_words": 20}
     with pytest.raises(ValueError, match="vocabulary"):

@@ -132,5 +132,7 @@ def test_captioners_without_log_probabilities_are_refused(captioner, scorer, mon
         return type(result)(total=result.total, per_sample=result.per_sample)
 
     monkeypatch.setattr(captioner.model, "losses", without)
-    with pytest.raises(ValueError, match=r"UpDown does not compute log-probabilities.*scorer\.model"):
+    with pytest.raises(
+        ValueError, match=r"UpDown does not compute log-probabilities.*scorer\.model"
+    ):
         scorer.score_pairs(photos(), ["a dog"], [0])

@@ -233,7 +233,7 @@ def test_weights_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
     batch = pixels_batch(model.tokenizer)
     long = batch.tokens[:, 1:2].expand(-1, 31)
     tokens = torch.cat([batch.tokens[:, :1], long, batch.tokens[:, -1:]], dim=1)
-    with pytest.raises(ValueError, match="longer than the decoder's 32 places"):
+    with pytest.raises(ValueError, match="longer than the decoder's 32 positions"):
         model.losses(replace(batch, tokens=tokens, token_mask=torch.ones_like(tokens) > 0))
 
 

@@ -26,11 +26,11 @@ def test_a_metric_of_several_captions_is_refused_where_the_search_gives_one(smal
         chosen = [*small_settings, "extra_metrics=[diversity]", *overrides]
         preflight._check_search(TrainSettings.of(compose_config("train", chosen)))
 
-    with pytest.raises(ValueError, match=r"extra_metrics=diversity needs 2 captions.*gives 1;"):
+    with pytest.raises(ValueError, match=r"extra_metrics=diversity needs 2 captions.*returns 1;"):
         check("model=updown_tiny")
     check("model=updown_tiny", "search.num_captions=2")
     latent = ("model=cos_cvae_small", "search.num_captions=1")
-    with pytest.raises(ValueError, match=r"this search gives 1;"):
+    with pytest.raises(ValueError, match=r"this search returns 1;"):
         check(*latent, "search=latents")
     check(*latent, "search=latents", "search.captions_per_draw=2")
     check(*latent, "search=latents_published")

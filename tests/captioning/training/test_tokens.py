@@ -91,7 +91,7 @@ def test_a_damaged_file_is_told_and_made_anew(cache, caplog, suffix: str) -> Non
     with caplog.at_level(logging.WARNING):
         assert start(cache, roster())[0] == first
     assert f"{path}" in caplog.text
-    assert "made again" in caplog.text
+    assert "computed again" in caplog.text
     assert path.read_bytes() == good
 
 

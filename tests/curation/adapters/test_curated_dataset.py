@@ -65,7 +65,7 @@ def test_a_length_that_follows_is_that_of_the_live_samples(curation):
     data = CuratedDataset(item_of, curation, fixed_length=False)
     run_epoch(curation)
     assert rows_of(data) == [sample.row for sample in curation.samples()]
-    with pytest.raises(IndexError, match="position 16 of 16"):
+    with pytest.raises(IndexError, match="position 16 is outside of 16"):
         data[16]
 
 

@@ -252,7 +252,7 @@ def test_the_annotations_are_never_written_over(tmp_path, capsys):
     [
         (write_karpathy, [], "say which with --split"),
         (write_coco, ["--split", "train"], "leave --split out"),
-        (write_jsonl, ["--images", "list.txt"], "takes no --images"),
+        (write_jsonl, ["--images", "list.txt"], "cannot use --images"),
         (write_coco, ["--out", "x.xml"], "the suffix sets the format: .json"),
     ],
 )

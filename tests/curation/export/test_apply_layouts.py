@@ -340,7 +340,7 @@ def test_photos_that_are_gone_are_needed_by_none(tmp_path: Path, monkeypatch) ->
         (a_csv, ["{set}", "--images", "x.txt"], "--images, and several files, are for a new file"),
         (a_csv, ["{set}/captions.csv", "--images", "x.txt"], "takes no --images"),
         (a_csv, ["{set}/captions.csv", "--photos", "copy"], "choose its --format"),
-        (a_csv, ["{set}", "--out", "{set}"], "holds something already"),
+        (a_csv, ["{set}", "--out", "{set}"], "is not empty"),
         (a_csv, ["{set}", "--split", "train"], "but not all captions are those"),
         (a_table_with_splits, ["{set}/captions.csv", "--out", "x.token.txt"], "choose --format"),
         (a_csv, ["{set}/none.csv"], "none.csv: no such annotations"),
