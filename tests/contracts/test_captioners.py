@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_model_or_vocabulary_is_refused(name: str) -> No
     with pytest.raises(ValueError, match="belongs to model Other"):
         model.on_load_checkpoint({"captioner": {**checkpoint["captioner"], "class": "Other"}})
     words = {"words": ["dog"], "max_words": 20}
-    with pytest.raises(ValueError, match="vocabulary"):
+    with pytest.raises(ValueError, match="vocabularies"):
         model.on_load_checkpoint({"captioner": {**checkpoint["captioner"], "tokenizer": words}})
     with pytest.raises(ValueError, match="no captioner"):
         model.on_load_checkpoint({})
