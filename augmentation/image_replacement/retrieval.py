@@ -257,9 +257,10 @@ class Retrieval(AbstractImageSource):
         self._exclude = [roster for roster in exclude if roster is not None]
         self.min_similarity = min_similarity
         self.give_once = give_once
-        self._captions = None if captions is None else _captions_by_photo(captions)
-        if self._captions is not None:
-            self._photos = [photo for photo in self._photos if _place(photo) in self._captions]
+        self._captions: dict[str, list[str]] | None = None
+        if captions is not None:
+            self._captions = by_photo = _captions_by_photo(captions)
+            self._photos = [photo for photo in self._photos if _place(photo) in by_photo]
             if not self._photos:
                 raise ValueError(
                     f"{self.folder}: none of its photos has a caption in {captions.name}; name as "
@@ -318,7 +319,8 @@ class Retrieval(AbstractImageSource):
         """
         taken = torch.zeros(len(pool.paths), dtype=torch.bool)
         if self.give_once:
-            for path in dict.fromkeys(path for request in requests for path in request.given):
+            # The same for all requests of a call: what any sample was given so far.
+            for path in dict.fromkeys(requests[0].given):
                 taken[same_photo(pool, self._index.thumbnail(path))] = True
         return taken
 

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "csv", "json")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
-_ABOUT = (
-    """exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
-)
+_ABOUT = "exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"
 Format = Literal["text", "csv", "json"]
 _OF_SERVERS = ("parallel", "max_tokens", "language")
 # Options that a server knows nothing of, with their defaults.

@@ -7,24 +7,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from captioning.commands.command import PlainCommand
-
-_PACKAGE = Path(__file__).resolve().parents[1]
+from captioning.config.folders import shipped_folder
 
 
 def docs_folder() -> Path:
-    """The pages: inside the installed package, or at the top of a checkout.
-
-    Raises:
-        FileNotFoundError: neither is there.
-    """
-    folders = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
-    for folder in folders:
-        if (folder / "pages.md").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"no pages in {folders[0]} or {folders[1]}: the installation is incomplete; "
-        "install it again"
-    )
+    """The pages; for errors see `shipped_folder`."""
+    return shipped_folder("pages", "pages.md", installed="docs", checkout="docs")
 
 
 def topics() -> dict[str, Path]:
@@ -78,7 +66,7 @@ def _call(options: Namespace) -> None:
 
 DOCS = PlainCommand(
     name="docs",
-    summary="print a page of the docs, or list all pages",
+    summary="Print a page of the docs, or list all pages.",
     add_arguments=_add_arguments,
     call=_call,
     examples=("docs", "docs guides/policies"),

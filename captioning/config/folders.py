@@ -8,20 +8,30 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def config_folder() -> Path:
-    """The project's configs: inside the installed package, or at the top of a checkout.
+def shipped_folder(what: str, holds: str, *, installed: str, checkout: str) -> Path:
+    """A folder of the project: inside the installed package, or at the top of a checkout.
+
+    Args:
+        what: its content, for the message.
+        holds: pattern of files, one of which is in it.
+        installed, checkout: its name in the package, and in a checkout.
 
     Raises:
         FileNotFoundError: neither is there.
     """
-    folders = (PACKAGE / "configs", PACKAGE.parent / "configs")
+    folders = (PACKAGE / installed, PACKAGE.parent / checkout)
     for folder in folders:
-        if (folder / "train.yaml").is_file():
+        if any(folder.glob(holds)):
             return folder
     raise FileNotFoundError(
-        f"no configs in {folders[0]} or {folders[1]}: the installation is incomplete; "
+        f"no {what} in {folders[0]} or {folders[1]}: the installation is incomplete; "
         "install it again"
     )
+
+
+def config_folder() -> Path:
+    """The project's configs; for errors see `shipped_folder`."""
+    return shipped_folder("configs", "train.yaml", installed="configs", checkout="configs")
 
 
 def user_folder() -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from captioning.config.folders import PACKAGE, config_folder, user_folder
+from captioning.config.folders import config_folder, shipped_folder, user_folder
 from captioning.papers.paper import (
     AT,
     SCALES,
@@ -34,19 +34,8 @@ DATA_SET = "data="  # before a data set's name, where its files are needed
 
 
 def paper_folder() -> Path:
-    """The papers' folders: inside the installed package, or at the top of a checkout.
-
-    Raises:
-        FileNotFoundError: neither is there.
-    """
-    folders = (PACKAGE / "published", PACKAGE.parent / "papers")
-    for folder in folders:
-        if any(folder.glob("*/*.yaml")):
-            return folder
-    raise FileNotFoundError(
-        f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; "
-        "install it again"
-    )
+    """The papers' folders; for errors see `shipped_folder`."""
+    return shipped_folder("papers", "*/*.yaml", installed="published", checkout="papers")
 
 
 def paper_names() -> list[str]:

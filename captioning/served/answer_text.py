@@ -147,8 +147,8 @@ def cleaned(text: str) -> str:
     text = _TURN.sub("", _without_thinking(text.translate(_UNSEEN)))
     text = _SPECIAL.sub("", text)
     text = _RULE.sub("", _FENCE.sub("", text))
-    if is_data(text):
-        found = _caption_in(json.loads(text))
+    if (data := _data(text)) is not None:
+        found = _caption_in(data)
         if found is None:
             return text.strip()
         text = found
@@ -159,13 +159,17 @@ def cleaned(text: str) -> str:
 
 def is_data(text: str) -> bool:
     """Whether a text is an object or a list of JSON."""
+    return _data(text) is not None
+
+
+def _data(text: str) -> Any:
+    """The object or list that a text is in JSON; None for other texts."""
     if not text.lstrip().startswith(("{", "[")):
-        return False
+        return None
     try:
-        json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def _caption_in(data: Any) -> str | None:

@@ -408,7 +408,12 @@ def listed(things: Sequence[str]) -> str:
 
 def counted(number: int, thing: str) -> str:
     """Such as ``1 epoch`` and ``2 epochs``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {named(number, thing)}"
+
+
+def named(number: int, thing: str) -> str:
+    """Such as ``epoch`` of 1 and ``epochs`` of 2."""
+    return thing if number == 1 else f"{thing}s"
 
 
 def duration(seconds: float) -> str:
@@ -425,9 +430,9 @@ def tiles(run: FinishedRun, changes: Sequence[Change]) -> list[dict[str, str]]:
     corpus: Mapping[str, Any] = run.run.scores(TEST, "corpus")
     shown = [] if metric is None else [(f"{corpus[metric]:.3f}", f"{metric}, test", "cool")]
     epochs = num_epochs(run)
-    shown.append((str(epochs), "epoch" if epochs == 1 else "epochs", ""))
+    shown.append((str(epochs), named(epochs, "epoch"), ""))
     if run.train is not None:
-        name = "training caption" if len(run.train) == 1 else "training captions"
+        name = named(len(run.train), "training caption")
         shown.append((f"{len(run.train):,}", name, ""))
     if run.record is not None:
         share = len({change.edit.sample_id for change in changes}) / len(run.record.view.roster)
