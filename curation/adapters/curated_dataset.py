@@ -200,7 +200,7 @@ def with_rows(
 
     Args:
         collate: collates the items without their rows.
-        curation: the run whose sentences are told apart; needed with a tokenizer.
+        curation: the run whose captions' sentences get a loss each; needed with a tokenizer.
         tokenizer: tokenizer of transformers, by which ``collate`` makes ``labels (B, T)``. With it
             the batch has under ``"sentences"`` the number ``(B, T) int64`` of each label's
             sentence, -1 for none, and labels in masked words and sentences are -100.
@@ -249,7 +249,7 @@ class RowCollator:
         """The labels without masked ones, and the sentences of all."""
         if not isinstance(labels := batch.get("labels"), Tensor):
             raise ValueError(
-                f"collate gave no labels (B, T), of which sentences are told apart: got "
+                f"collate gave no labels (B, T), which losses of sentences need: got "
                 f"{sorted(batch)}; add them, with -100 for tokens outside the loss"
             )
         samples = [self._sample(row) for row in batch[ROW].tolist()]
