@@ -5,6 +5,7 @@
 # make test-changed  what test-all has beside test, of the rooms that the last 10 commits changed; ROOMS="tests/papers tests/tools", as CI
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make gpu-bench  those tests, then the speed of fine-tuning at the models' own sizes; at most 8 minutes
+# make gpu-paper  those tests, then Table 2's ways of curation with three seeds at once; at most 8 minutes
 # make families  every image-to-text family of transformers, and their table in docs/results/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
@@ -69,6 +70,16 @@ gpu-bench:
 	-GPU_TESTS=1 timeout 150 $(BIN)/python -m pytest -q tests/captioning/gpu
 	-timeout 120 $(BIN)/python benchmarks/bench_pretrained.py --size full
 	-timeout 200 $(BIN)/python benchmarks/bench_fine_tuning.py --size full --device cuda --photos 32 --epochs 3 --ways trl-compact trainer ours --captions 1 5 --words 150 --record gpu-fine-tuning.json
+
+# At most 8 minutes: the tests, then Table 2's ways of curation on Flickr8k's photos and COCO's pool, three seeds at once.
+# A second call continues what the first did not end; `captioning record runs/gpu` keeps what was measured.
+.PHONY: gpu-paper
+gpu-paper:
+	@$(BIN)/python -c "import torch; raise SystemExit(not torch.cuda.is_available() and 'make gpu-paper needs a GPU')"
+	-GPU_TESTS=1 timeout 120 $(BIN)/python -m pytest -q tests/captioning/gpu
+	-timeout 40 $(BIN)/captioning paper data_curation retrieval --scale flickr8k --run --runs runs/gpu --rows flickr30k_none --seeds 0
+	-timeout 300 $(BIN)/captioning paper data_curation --scale flickr8k --run --runs runs/gpu --jobs 12 --per-gpu 12 --seeds 0,1,2 --rows flickr30k_none flickr30k_remove_10 flickr30k_replace_caption_1 near_caption_40
+	$(BIN)/captioning paper data_curation retrieval --scale flickr8k --runs runs/gpu --records runs/gpu
 
 .PHONY: families
 families: env

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages of the top folder, links to what is no page, and earlier addresses.
+"""Hooks of MkDocs: pages from outside of docs/, links to what is no page, and earlier addresses.
 
 README.md is the start page. A link to a file outside of docs/ is shown by its path in the
 repository, as the site has no such file; one to nothing stays, and MkDocs refuses it.
@@ -6,6 +6,7 @@ repository, as the site has no such file; one to nothing stays, and MkDocs refus
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -15,8 +16,13 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MOVED = REPOSITORY / ".ci" / "docs_moved.yaml"
-# Pages of the site that are files of the top folder.
-TOP = {"index.md": "README.md", "changes.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+# Pages of the site that are files outside of docs/.
+TOP = {
+    "index.md": "README.md",
+    "changes.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "tutorials/notebook.md": "examples/first_steps.ipynb",
+}
 # Code, which stays as it is; a link; or `[1] [2]`, notes that would be taken for a reference.
 _PARTS = re.compile(
     r"(?P<code>^```.*?^```|`[^`\n]*`)|(?P<image>!?)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)"
@@ -26,16 +32,25 @@ _PARTS = re.compile(
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the top folder."""
+    """Add the pages from outside of docs/."""
     from mkdocs.structure.files import File  # where the site is built, and nowhere else
 
     for page, source in TOP.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
+        text = notebook_page(text) if source.endswith(".ipynb") else text
         files.append(File.generated(config, page, content=rewritten(text, source, page)))
     for old, new in moved().items():
         place = f"{old.removesuffix('.md')}/index.html"
         files.append(File.generated(config, place, content=redirect(place, new)))
     return files
+
+
+def notebook_page(text: str) -> str:
+    """Return a notebook's cells as Markdown, code in blocks; outputs are left out."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(
+        f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells
+    )
 
 
 def moved() -> dict[str, str]:

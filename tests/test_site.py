@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +80,7 @@ def test_a_lost_link_is_seen(tmp_path: Path) -> None:
         ("[pages](docs/tutorials/check.md#the-checks)", "[pages](tutorials/check.md#the-checks)"),
         ("[all](docs/results)", "[all](results/README.md)"),
         ("[how](CONTRIBUTING.md)", "[how](contributing.md)"),
+        ("[cells](examples/first_steps.ipynb)", "[cells](tutorials/notebook.md)"),
         ("[short](examples)", "short (`examples`)"),
         ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # MkDocs refuses it
         ("![photo](docs/images/app.jpg)", "![photo](images/app.jpg)"),
@@ -98,6 +100,15 @@ def test_links_out_of_a_folder_are_relative_to_it(site: ModuleType) -> None:
         "[a](../log.md) [b](../../Makefile)", "docs/results/a.md", "results/a.md"
     )
     assert links == "[a](../log.md) b (`Makefile`)"
+
+
+def test_a_notebook_is_a_page_of_its_cells(site: ModuleType) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Steps\n", "First."]},
+        {"cell_type": "code", "source": ["a = 1\n", "a"], "outputs": [{"text": "1"}]},
+    ]
+    page = site.notebook_page(json.dumps({"cells": cells}))
+    assert page == "# Steps\nFirst.\n\n```python\na = 1\na\n```"
 
 
 def test_earlier_addresses_lead_to_pages(site: ModuleType) -> None:

@@ -25,7 +25,8 @@ def _arguments(parser: ArgumentParser) -> None:
     mode.add_argument("--effects", action="store_true", help=claims)
     lacks = "commands of what is not measured; with --run: they are carried out"
     add("--missing", action="store_true", help=lacks)
-    add("--jobs", type=int, default=1, metavar="N", help="runs at a time, each on a GPU of its own")
+    add("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    add("--per-gpu", type=int, default=1, metavar="N", help="runs that share a GPU at most")
     fewer = "GPUs of a training at most; its updates stay the same, in several parts"
     add("--devices", type=int, metavar="N", help=fewer)
     add("--rows", nargs="+", metavar="RUN", help="of these runs alone")

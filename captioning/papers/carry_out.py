@@ -115,7 +115,7 @@ TRAINING = "train"  # the command
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
+def carry_out(tasks: Sequence[Task], jobs: int = 1, per_gpu: int = 1) -> None:
     """Run the unfinished steps; a task that fails ends those alone that need it.
 
     A signal that asks this process to end is passed on to the commands, which save where they are;
@@ -123,16 +123,17 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
 
     Args:
         tasks: those first that others need.
-        jobs: tasks at a time. Of several, each has a GPU of its own, or its share of the cores, and
+        jobs: tasks at a time. Of several, each has its share of the GPUs, or of the cores, and
             writes to a file beside its folder, ``seed0.txt``.
+        per_gpu: tasks that share a GPU at most. Small captioners leave most of a GPU idle.
 
     Raises:
-        ValueError: there are fewer GPUs than jobs, or a task asks for several.
+        ValueError: there are too few GPUs for the jobs, or a task asks for several.
         RuntimeError: tasks failed; each is named. What ended well is kept.
         KeyboardInterrupt: Ctrl+C.
         SystemExit: another signal; its status is that of shells.
     """
-    shares = _shares(tasks, jobs)
+    shares = _shares(tasks, jobs, per_gpu)
     line = _Line(tasks)
     with _Commands() as commands, ThreadPoolExecutor(jobs) as threads:
         running: dict[Future[str], tuple[Task, Mapping[str, str]]] = {}
@@ -294,23 +295,28 @@ def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str
     return error
 
 
-def _shares(tasks: Sequence[Task], jobs: int) -> list[Mapping[str, str]]:
+def _shares(tasks: Sequence[Task], jobs: int, per_gpu: int) -> list[Mapping[str, str]]:
     """Of the machine, one a job, as environment variables; one job alone has all of it."""
     if jobs == 1:
         return [{}]
     gpus = _gpus()
+    threads = {THREADS: os.environ.get(THREADS, str(max(1, num_cores() // jobs)))}
     if not gpus:
-        threads = max(1, num_cores() // jobs)
-        return [{THREADS: os.environ.get(THREADS, str(threads))} for _ in range(jobs)]
-    if len(gpus) < jobs:
-        raise ValueError(f"--jobs {jobs}: there are {len(gpus)} GPUs here, and each job takes one")
+        return [threads] * jobs
+    if len(gpus) * per_gpu < jobs:
+        raise ValueError(
+            f"--jobs {jobs}: this machine has {len(gpus)} GPUs, and each takes {per_gpu} at a time; "
+            f"use --jobs {len(gpus) * per_gpu}, or a larger --per-gpu"
+        )
     wide = next((task for task in tasks if task.num_devices > 1), None)
     if wide is not None:
         raise ValueError(
             f"--jobs {jobs}: {wide.run.id} asks for {wide.num_devices} GPUs; use --jobs 1, "
             "--devices 1, or --slurm, which asks for as many as a run needs"
         )
-    return [{DEVICES: gpu} for gpu in gpus[:jobs]]
+    if per_gpu == 1:
+        return [{DEVICES: gpu} for gpu in gpus[:jobs]]
+    return [{DEVICES: gpu, **threads} for _ in range(per_gpu) for gpu in gpus][:jobs]
 
 
 def _gpus() -> list[str]:

@@ -80,7 +80,7 @@ def _act(options: Namespace, cells: Cells, tasks: Sequence[Task], results: Resul
     if options.run or options.slurm:
         check_needs(cells.paper, cells.scale, tasks)
     if options.run:
-        carry_out(tasks, options.jobs)
+        carry_out(tasks, options.jobs, options.per_gpu)
     elif options.slurm:
         print("\n".join(script_lines(cells.paper, cells.scale, tasks, results.runs)))
     else:
@@ -102,10 +102,10 @@ def _items(paper: Paper, name: str | None) -> list[Item]:
 
 
 def _check_numbers(options: Namespace) -> None:
-    for name in ("jobs", "devices"):
+    for name in ("jobs", "per_gpu", "devices"):
         number = getattr(options, name)
         if number is not None and number < 1:
-            raise ValueError(f"--{name} must be at least 1: got {number}")
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {number}")
 
 
 def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Results) -> list[Task]:

@@ -157,8 +157,22 @@ def test_every_job_has_a_gpu_of_its_own(tmp_path, content, log, monkeypatch):
     lines = log.read_text(encoding="utf-8").splitlines()
     began = [line for line in lines if line.startswith("began train")]
     assert {line.split()[-2] for line in began} == {"gpu=3", "gpu=5"}
-    with pytest.raises(ValueError, match="--jobs 3: there are 2 GPUs here"):
+    with pytest.raises(ValueError, match="--jobs 3: this machine has 2 GPUs.*use --jobs 2"):
         carry_out(tasks, 3)
+
+
+def test_jobs_may_share_a_gpu(tmp_path, content, log, monkeypatch):
+    monkeypatch.setenv("SECONDS_EACH", "0.5")
+    monkeypatch.setenv(DEVICES, "3")
+    carry_out(tasks_in(tmp_path, content, 0, 1), 2, per_gpu=2)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    began = [line.split() for line in lines if line.startswith("began train")]
+    assert [line[-2] for line in began] == ["gpu=3", "gpu=3"]
+    assert {line[-1] for line in began} == {f"threads={max(1, num_cores() // 2)}"}
+    trained = [line.split()[:2] for line in lines if line.split()[1] == "train"]
+    assert trained[:2] == [["began", "train"]] * 2, "both train at a time"
+    with pytest.raises(ValueError, match="--jobs 3: .* use --jobs 2, or a larger --per-gpu"):
+        carry_out(tasks_in(tmp_path, content, 0), 3, per_gpu=2)
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
