@@ -75,6 +75,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table2": 56,
         "figure2": 0,
         "figure5": 0,
+        "retrieval": 0,
         "figure7": 0,
         "figure8": 0,
         "figure9": 0,

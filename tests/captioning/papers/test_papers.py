@@ -287,7 +287,7 @@ def test_main_tables_are_of_more_seeds_than_others(tmp_path: Path, content, monk
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     found: list[Task] = []
-    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, _: found.extend(tasks))
+    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, *_: found.extend(tasks))
 
     def told(*words: str) -> list[str]:
         line = [f"{tmp_path}/mine.yaml", *words, "--scale", "flickr8k", "--run"]
@@ -342,7 +342,7 @@ def test_what_others_make_is_looked_for_before_anything_begins(
     monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "disk"))
     monkeypatch.setenv("CAPTIONING_MODELS", str(tmp_path / "hub"))
     carried: list[Task] = []
-    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, _: carried.extend(tasks))
+    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, *_: carried.extend(tasks))
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     options = parser.parse_args(["mine", "--seeds", "0,1", "--runs", str(tmp_path), way])
@@ -408,7 +408,7 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
     carried: list[str] = []
     monkeypatch.setattr(paper_report, "load_paper", lambda _: paper)
     monkeypatch.setattr(
-        paper_report, "carry_out", lambda tasks, _: carried.extend(t.run.id for t in tasks)
+        paper_report, "carry_out", lambda tasks, *_: carried.extend(t.run.id for t in tasks)
     )
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
