@@ -429,19 +429,19 @@ LAYOUTS = (
     ),
     Layout(
         _in("images", _pandas_lists),
-        "the same as pandas writes it",
+        "a table with lists of captions in pandas's form",
         "`['A dog.' 'Dogs.']`",
         "pandas, `Dataset.to_csv`",
     ),
     Layout(
         _joined("|"),
-        "captions joined in one cell, where it is clear",
+        "captions joined in one cell, recognised",
         "`A dog runs.\\|Dogs run.`, also `;` and line breaks",
         "spreadsheets",
     ),
     Layout(
         _joined("\n"),
-        "the same where it is said",
+        "captions joined in one cell, with a setting",
         "`A dog runs.`, line break, `Dogs run.`",
         "spreadsheets",
         {"caption_per": "line"},
@@ -461,7 +461,7 @@ LAYOUTS = (
                 ],
             },
         ),
-        "the same with names of Windows",
+        "COCO's captions with Windows paths",
         "`images\\a.jpg`",
         "Label Studio's COCO export",
     ),
@@ -494,7 +494,7 @@ LAYOUTS = (
         _json(
             "meta_cap.json", lambda c: {n[:-4]: {"caption": t, "tags": "dog"} for n, t in c.items()}
         ),
-        "the same without suffixes",
+        "names of photos without suffix as keys",
         '`{"a": {"caption": "A dog.", "tags": ...}}`',
         "kohya's `meta_cap.json`",
     ),
@@ -503,7 +503,7 @@ LAYOUTS = (
             "meta_cap.json",
             lambda c: {f"/srv/set/images/{n[:-4]}": {"caption": t} for n, t in c.items()},
         ),
-        "the same with whole paths",
+        "whole paths of photos as keys",
         '`{"/data/set/a": {"caption": "A dog."}}`',
         "kohya's `--full_path`",
     ),
@@ -596,7 +596,7 @@ LAYOUTS = (
                 ],
             ),
         ),
-        "absolute paths, also of another machine",
+        "absolute paths, also from another machine",
         '`{"image_path": "/data/set/images/a.jpg", ...}`',
         "open_clip, musubi-tuner",
     ),
@@ -608,7 +608,7 @@ LAYOUTS = (
                 {"id": "t", "conversations": [HUMAN, {"from": "gpt", "value": "Hi."}]},
             ],
         ),
-        "chats about photos, others left out",
+        "chats about photos; chats without photo are skipped",
         '`{"image": ..., "conversations": [...]}`',
         "LLaVA's `mix665k`",
         {"missing_photos": "drop"},
@@ -712,19 +712,19 @@ LAYOUTS = (
     ),
     Layout(
         usual.text_files,
-        "a text beside each photo, a caption a line",
+        "a text beside each photo, one caption a line",
         "`a.jpg`, `a.txt`",
         "kohya, ai-toolkit",
     ),
     Layout(
         _beside(".caption", "\n".join),
-        "the same with another suffix",
+        "a caption file beside each photo",
         "`a.jpg`, `a.caption`",
         "kohya",
     ),
     Layout(
         _beside(".txt", "\n".join, whole=True),
-        "the same after the photo's suffix",
+        "a text with the photo's suffix in its name",
         "`a.jpg`, `a.jpg.txt`",
         "gallery-dl",
     ),
@@ -762,14 +762,14 @@ LAYOUTS = (
     ),
     Layout(
         _splits_apart,
-        "the same in folders of splits",
+        "photos and texts apart, in folders of splits",
         "`train/images/a.jpg`, `train/captions/a.txt`",
         "",
         has_splits=True,
     ),
     Layout(
         _names,
-        "names of photos as captions, where asked for",
+        "names of photos as captions, with a setting",
         "`A_dog_runs_001.jpg`",
         "",
         {"layout": "file_names"},
@@ -802,7 +802,7 @@ LAYOUTS = (
                 }
             )
         ),
-        "the same with `prompt` and `completion`",
+        "Parquet of chats with `prompt` and `completion`",
         "columns `image`, `prompt`, `completion`",
         "TRL",
     ),
@@ -848,19 +848,19 @@ LAYOUTS = (
     ),
     Layout(
         _renamed(lambda n, _: f"{n + 1:04d}.jpg", _numbers(float)),
-        "the same as floats",
+        "Parquet with floats in the place of names",
         "`42.0` for `0042.jpg`",
         "pandas, where values are missing",
     ),
     Layout(
         _renamed(lambda n, own: own.replace(".jpg", ".JPG"), _table),
-        "names in other letters",
+        "names in another case",
         "`a.jpg` for `a.JPG`",
         "cameras, Windows",
     ),
     Layout(
         _renamed(lambda n, own: unicodedata.normalize("NFD", f"Hüte_{own}"), _accents),
-        "names whose accents are stored otherwise",
+        "names with accents in another Unicode form",
         "`Hüte.jpg`",
         "macOS",
     ),
@@ -869,7 +869,7 @@ LAYOUTS = (
             "llava.json",
             lambda c: [_chat(f"coco/train2017/{n}", t) for n, x in c.items() for t in x],
         ),
-        "names in folders that are not there",
+        "names in folders that do not exist",
         "`coco/train2017/a.jpg` for `images/a.jpg`",
         "LLaVA, ShareGPT4V",
         has_splits=None,
@@ -885,13 +885,13 @@ LAYOUTS = (
     Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
     Layout(
         _repeats,
-        "folders that say how often an epoch has their photos",
+        "folders whose names say how often an epoch repeats the photos",
         "`10_sks dog/a.png`, `10_sks dog/a.txt`",
         "kohya's sd-scripts",
     ),
     Layout(
         _masks,
-        "text files, and masks of photos, which are left alone",
+        "text files, and masks of photos, which the reader ignores",
         "`a.jpg`, `a.txt`, `a-masklabel.png`",
         "OneTrainer",
     ),
@@ -904,7 +904,7 @@ LAYOUTS = (
     ),
     Layout(
         _default,
-        "a text for all photos that have none of their own",
+        "a default text for photos without a text",
         "`a.jpg`, `a.txt`, `b.jpg`, `default_caption.txt`",
         "ai-toolkit",
     ),
@@ -930,7 +930,7 @@ LAYOUTS = (
     Layout(_list_shards, "tar shards with lists in JSON", '`a.json`: `["A dog.", "Dogs."]`', ""),
     Layout(
         _shards_with_splits,
-        "tar shards whose JSON says the split",
+        "tar shards whose JSON names the split",
         '`a.json`: `{"caption": "A dog.", "split": "val"}`',
         "webdataset",
         has_splits=True,
@@ -964,13 +964,13 @@ LAYOUTS = (
     ),
     Layout(
         _renamed(lambda n, _: f"{n + 1:012d}.jpg", _narratives),
-        "ids alone, by which photos are called",
+        "ids that are the names of the photos",
         '`{"image_id": "42", "caption": "A dog."}`',
         "Localized Narratives, AI Challenger, Open Images",
     ),
     Layout(
         _csv("ID,Caption", lambda n, t: f'{n[:-4]},"{t}"'),
-        "the same in tables",
+        "ids alone in a table",
         "`ID,Caption`",
         "ROCO",
     ),
@@ -1050,7 +1050,7 @@ LAYOUTS = (
     ),
     Layout(
         _packed_texts,
-        "the same packed by gzip, and other texts",
+        "texts and tables packed by gzip",
         "`raw/train.en.gz`, `all.csv.gz`",
         "Multi30k",
         {"caption_columns": "en"},
@@ -1088,9 +1088,7 @@ def table() -> str:
         cells = (layout.what, layout.example, layout.source, settings)
         cells = (cell.replace("|", r"\|") for cell in cells)  # which would end the cell
         rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(
-        ("| what lies there | for example | from | settings |", "|---|---|---|---|", *rows)
-    )
+    return "\n".join(("| layout | example | source | settings |", "|---|---|---|---|", *rows))
 
 
 def write_table(page: Path) -> None:
