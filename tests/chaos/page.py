@@ -14,6 +14,16 @@ RECORDS, PAGE = DOCS / "results" / "records", DOCS / "concepts" / "reliability.m
 SUITES = ("chaos", "fuzz", "soak")
 MOST = 5  # failures of a line that are shown
 MIB = 2**20
+# Targets by the names that older records have, and how the page names them.
+CLEARER = {
+    "run that goes on": "run that resumes",
+    "captions alone": "captions without photos",
+    "pictures of a study": "images of a study",
+    "made set of pictures": "generated set of images",
+    "made set of captions": "generated set of captions",
+    "data base of a study": "database of a study",
+    "folder of another loop": "folder of another training loop",
+}
 Records = Sequence[Mapping[str, Any]]
 
 
@@ -43,18 +53,21 @@ def tables(records: Mapping[str, Records]) -> str:
         lines += _failures(records["fuzz"], "target")
     if records["soak"]:
         lines += ["", "### Long runs", *_soaked(records["soak"]), *_about(records["soak"])]
-        lines += ["", "![What the process and its folder took over the hours](../images/soak.png)"]
+        lines += [
+            "",
+            "![Memory and folder size over the hours](../images/soak.png)",
+        ]
     return "\n".join([*lines[1:], ""])
 
 
-_STRUCK = ("command", "SIGKILL", "SIGTERM", "runs to the end", "failures")
-_FAULTS = ("fault", "tried", "told in a line, or done", "failures")
-_FUZZED = ("what read them", "inputs", "read", "refused in a line", "failures")
+_STRUCK = ("command", "SIGKILL", "SIGTERM", "completed runs", "failures")
+_FAULTS = ("fault", "trials", "reported in one line, or handled", "failures")
+_FUZZED = ("kind of input", "inputs", "read", "refused in one line", "failures")
 
 
 def _struck(record: Mapping[str, Any]) -> list[str]:
     ended = record.get("launcher", 0)
-    note = f" ({ended} times the other waited for a lost process, and was ended)" if ended else ""
+    note = f" ({ended} times a launcher ended the process that waited)" if ended else ""
     values = (record["kills"], record["terms"], record["rounds"], len(record["failures"]))
     return [record["scenario"] + note, *map(str, values)]
 
@@ -67,31 +80,34 @@ def _fault(record: Mapping[str, Any]) -> list[str]:
 
 def _fuzzed(record: Mapping[str, Any]) -> list[str]:
     values = (record[key] for key in ("inputs", "read", "refused", "failed"))
-    return [record["target"], *(f"{value:,}" for value in values)]
+    name = record["target"]
+    return [CLEARER.get(name, name), *(f"{value:,}" for value in values)]
 
 
 def _totals(records: Records) -> list[str]:
     kills, terms = (sum(record[key] for record in records) for key in ("kills", "terms"))
     failed = sum(bool(record["failures"]) for record in records)
     return [
-        f"{kills} SIGKILLs and {terms} SIGTERMs at random moments. After each the files were read",
-        "for halves, and processes looked for; runs to the end were compared with an undisturbed",
-        f"one. {failed} of {len(records)} commands failed.",
+        f"The suite sent {kills} SIGKILLs and {terms} SIGTERMs at random moments. After each,",
+        "the suite searched for partial files and for surviving processes, and compared completed",
+        f"runs with an undisturbed run. {failed} of {len(records)} commands failed.",
     ]
 
 
 def _inputs(records: Records) -> list[str]:
     inputs, failed = (sum(record[key] for record in records) for key in ("inputs", "failed"))
-    return [f"{inputs:,} inputs, of which {failed:,} failed."]
+    return [f"Readers received {inputs:,} damaged inputs, of which {failed:,} failed."]
 
 
 def _about(records: Records) -> list[str]:
-    """When, on what and by which commands; parts of a suite may have been run apart."""
-    told = [f"{r['date']}, commit {r['commit']}, {r['machine']}: `{r['command']}`" for r in records]
-    distinct = list(dict.fromkeys(told))
-    if len(distinct) == 1:
-        return [f"{distinct[0]}.", ""]
-    return ["", *(f"- {text} ({told.count(text)} of the lines below)" for text in distinct), ""]
+    """When, on what and by which commands; parts of a suite may have been run separately."""
+    runs: dict[str, list[str]] = {}
+    for r in records:
+        runs.setdefault(f"{r['date']}, commit {r['commit']}, {r['machine']}", []).append(
+            f"`{r['command']}`"
+        )
+    lines = [f"{run}: {', '.join(dict.fromkeys(told))}." for run, told in runs.items()]
+    return [*lines, ""] if len(lines) == 1 else ["", *(f"- {line}" for line in lines), ""]
 
 
 def _failures(records: Records, name: str) -> list[str]:
@@ -116,10 +132,10 @@ def _soaked(samples: Records) -> list[str]:
         middle = values[len(values) // 2]
         rows.append([key + unit, *(f"{value:,.0f}" for value in (values[0], middle, values[-1]))])
     return [
-        f"{hours:.2f} hours of training with curation on MiniWorld, {last['epochs']:,} epochs, "
-        f"{last['steps']:,} steps, {len(samples)} samples. Six hours are what `make soak` runs.",
+        f"The run trained {hours:.2f} hours with curation on MiniWorld: {last['epochs']:,} epochs, "
+        f"{last['steps']:,} steps, {len(samples)} measurements. `make soak` runs six hours.",
         "",
-        *markdown_lines(("of the process", "first", "half way", "last"), rows),
+        *markdown_lines(("quantity", "first", "halfway", "last"), rows),
         "",
     ]
 
