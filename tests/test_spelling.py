@@ -42,7 +42,7 @@ UNCLEAR = {
     r"some (?:thousand|hundred)s?": "about a thousand, hundreds of",
     r"processor (?:seconds?|time|cores?)|processors (?:alone|without)|for processors": "CPU, CPUs",
 }
-NUM_TO_CLEAN = 14
+NUM_TO_CLEAN = 0
 TO_CLEAN = Path(__file__).with_name("still_to_clean.txt")
 CHECKED = ("captioning", "curation", "augmentation", "configs", "docs", "examples")
 
