@@ -57,11 +57,30 @@ class ProgressBar(RichProgressBar):
 
     During training the values are updated every ``trainer.log_every_n_steps`` steps: to show them,
     the program waits for the device.
+
+    Args:
+        transient: erase the bar when training or the test ends.
+        **settings: arguments of Lightning's bar.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, transient: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
+        self._transient = transient
         self._shown: dict[str, int | str | float | dict[str, float]] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the bar of training."""
+        super().on_train_start(trainer, pl_module)
+        self._erase_at_end()
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the bar of the test."""
+        super().on_test_start(trainer, pl_module)
+        self._erase_at_end()
+
+    def _erase_at_end(self) -> None:
+        if self.progress is not None and self._transient:
+            self.progress.live.transient = True
 
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
