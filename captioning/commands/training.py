@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import webbrowser
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from captioning.commands.command import HydraCommand, PlainCommand, photos
+from captioning.commands.command import INTERRUPTED, HydraCommand, PlainCommand, photos
 from captioning.commands.quick_imports import quick_imports
 from captioning.commands.report import report_ended
 
 SCENES = "miniworld"
+NUM_REMOVED = 12  # removed captions on the page of the demo
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")  # without one, a browser would take over the terminal
 log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from captioning.evaluation.compare import Comparison
 
 
 def _train(config: Any) -> float | None:
@@ -62,23 +69,55 @@ def _demo(options: Namespace) -> int:
         from hydra.errors import HydraException
 
         from captioning.commands.hydra_errors import explain_hydra_error
-        from captioning.evaluation.compare import Comparison
         from captioning.training.demo import main
         from captioning.training.signals import Stopped
-        from curation.review.runs.runs_page import write_compared_page
-
-    def page(compared: Comparison, path: Path) -> None:
-        write_compared_page(compared.facts, compared.photos, path)
 
     try:
-        main(options.overrides, finished=report_ended, page=page)
+        page = main(options.overrides, page=_write_demo_page, finished=report_ended)
     except HydraException as error:
         line = explain_hydra_error(error, name="train", overrides=options.overrides)
         raise ValueError(line) from error
     except Stopped as stopped:
         print(f"demo: {stopped}; so does the demo, started again", file=sys.stderr)
         return stopped.status
+    except KeyboardInterrupt:
+        print("demo: interrupted; the same command resumes", file=sys.stderr)
+        return INTERRUPTED
+    opened = "opened in your browser" if open_in_browser(page) else "open it in a browser"
+    print(f"Images with the captions of both runs ({opened}):\n{page}")
     return 0
+
+
+def _write_demo_page(compared: Comparison, summary: str, path: Path) -> None:
+    """Write the page of both runs, with a sample of what curation removed."""
+    from captioning.miniworld.truth import cut_at_wrong_words, scene_of
+    from curation.record import changes
+    from curation.review.runs.reading import read_finished_run
+    from curation.review.runs.run_page import initialised, plain, title
+    from curation.review.runs.runs_page import DemoPart, write_compared_page
+
+    run = read_finished_run(Path(compared.facts["runs"][1]["seeds"][0]["folder"]))
+    edits = [] if run.record is None else list(changes(run.record.view, run.record.truth))
+    of_scenes = run.run.setting("data.name") == SCENES
+
+    def cut(caption: str, image_id: str) -> list[str]:
+        return cut_at_wrong_words(caption, scene_of(image_id)) if of_scenes else [caption]
+
+    began = plain(initialised(run)) or "initialised with random weights"
+    demo = DemoPart(
+        heading="Training on wrong captions, without and with curation",
+        about=f"{plain(title(run))}, {began}; the same images and number of updates for both runs",
+        removed=edits[:: max(1, len(edits) // NUM_REMOVED)][:NUM_REMOVED],
+        summary=summary,
+        cut=cut,
+    )
+    write_compared_page(compared.facts, compared.photos, path, demo)
+
+
+def open_in_browser(page: Path) -> bool:
+    """Open a page in a browser with a window, where a person sits before one."""
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, DISPLAYS))
+    return sys.stdout.isatty() and has_display and webbrowser.open(page.absolute().as_uri())
 
 
 def _find_lr(config: Any) -> None:

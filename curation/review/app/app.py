@@ -280,7 +280,8 @@ def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[s
     return review, [counts, f"decisions go to {path}"]
 
 
-TITLE = "Captions"
+TITLE = "Caption photos"
+TITLE_OF_REVIEW = "Caption photos, review captions"
 SCRIPTS = ("dom.js", "ask.js", "attention.js", "app_photo.js", "app_review.js", "app.js")
 
 
@@ -296,7 +297,8 @@ class App:
 
     def __init__(self, *, captions: PhotoCaptions, uploads: Uploads, review: Review | None) -> None:
         self._captions, self._uploads, self._review = captions, uploads, review
-        self.page: ServedPage = served_page("app.html", title=TITLE, scripts=SCRIPTS)
+        title = TITLE if review is None else TITLE_OF_REVIEW
+        self.page: ServedPage = served_page("app.html", title=title, scripts=SCRIPTS)
 
     def get(self, path: str) -> tuple[str, bytes]:
         """A sent photo, or a suspect's photo, by its number."""

@@ -1,8 +1,8 @@
 // Captions of a photo. The server has the photo under a number; settings may change without sending it again.
 
 const SETTINGS = ["num_captions", "beam_size", "min_words", "max_words", "seed"];
-const HINT = "Choose a word to see where the captioner looks as it says it; ← and → go on. The number is its probability after the words before it.";
-const NOWHERE = "This captioner does not look at places in the photo as it says a word, so there is nothing to show on it. The number is the word's probability after the words before it.";
+const HINT = "Select a word to see which part of the photo the captioner attended to when it generated the word. The keys ← and → select the next word. The percentage is the word's probability given the words before it.";
+const NOWHERE = "This captioner does not attend to parts of the photo, so the photo shows no highlights. The percentage is the word's probability given the words before it.";
 let models = [];
 let maxBytes = 0;
 let photo = null; // { number, name }
@@ -75,7 +75,7 @@ async function describe() {
     result = answer;
     caption = result.captions[0] ?? null;
     word = null;
-    if (caption && caption.has_words === false) problem("No caption with all of these words was found; this is the best without.");
+    if (caption && caption.has_words === false) problem("The search found no caption with all of these words; this is the best caption without them.");
   } catch (error) {
     if (turn !== asked) return;
     result = caption = word = null;
@@ -129,8 +129,8 @@ function look(one) {
   overlay.height = image.naturalHeight || 1;
   if (result) paint(overlay, one, result);
   const share = one ? wholeWeight(one, result) : null;
-  const whole = share === null ? "" : `; the whole photo has ${percent(share)}`;
-  byId("looks").replaceChildren(...(one && looksAt(one, result) ? ["· looks here for “", foreign(one.text), "”", whole] : []));
+  const whole = share === null ? "" : `; the whole photo gets ${percent(share)}`;
+  byId("looks").replaceChildren(...(one && looksAt(one, result) ? ["· attention for “", foreign(one.text), "”", whole] : []));
 }
 
 // The mouse has left the words: the chosen one, if there is one.

@@ -25,7 +25,7 @@ function showCounts() {
   const decided = counts.reduce((sum, [, count]) => sum + count, 0);
   byId("bar").style.width = `${(100 * decided) / suspects.length}%`;
   byId("counts").textContent = `${number(decided)} of ${number(suspects.length)} decided: ${counts.map(([verdict, count]) => `${number(count)} ${VERDICTS[verdict].toLowerCase()}`).join(", ")}.`;
-  byId("to-review").textContent = decided === suspects.length ? "Suspects: all decided" : `Suspects: ${number(suspects.length - decided)} left`;
+  byId("to-review").textContent = decided === suspects.length ? "Review captions: all decided" : `Review captions: ${number(suspects.length - decided)} left`;
 }
 
 function showSuspect() {

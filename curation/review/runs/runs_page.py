@@ -19,7 +19,8 @@ from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Cell
 from captioning.runtime.files import read_json, write_text
 from captioning.types import Edit
-from curation.record import RunRecord
+from curation.record import Change, RunRecord
+from curation.review.edit_report import item
 from curation.review.html_page import block, pack, short, thumbnails
 from curation.review.runs.reading import FinishedRun, Notes
 from curation.review.runs.run_page import (
@@ -494,8 +495,30 @@ def _mean(cell: Mapping[str, Any]) -> str:
     return f"{cell['mean']:.3f}{spread}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class DemoPart:
+    """What the page of the demo has beside that of a comparison.
+
+    Attributes:
+        heading: the page's heading.
+        about: a line below it.
+        removed: captions that curation removed, those shown.
+        summary: how many it removed, and how many of them rightly.
+        cut: a generated caption of an image in pieces, of which every second one is a wrong word.
+    """
+
+    heading: str
+    about: str
+    removed: Sequence[Change]
+    summary: str
+    cut: Callable[[str, str], list[str]]
+
+
 def write_compared_page(
-    compared: Mapping[str, Any], photos: Mapping[str, Path], path: Path
+    compared: Mapping[str, Any],
+    photos: Mapping[str, Path],
+    path: Path,
+    demo: DemoPart | None = None,
 ) -> None:
     """Write the page of two runs that were compared.
 
@@ -503,13 +526,16 @@ def write_compared_page(
         compared: the result of `captioning.evaluation.compare`, as plain values.
         photos: paths of the photos that changed most, by image id.
         path: the HTML file.
+        demo: what the demo shows in addition.
     """
-    pictures = thumbnails(photos.values(), max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)
+    removed = [] if demo is None else demo.removed
+    shown_photos = [*photos.values(), *(change.before.image_path for change in removed)]
+    pictures = thumbnails(shown_photos, max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)
     numbers = {photo: number for number, photo in enumerate(pictures)}
     groups = [
         {
             "name": f"{group['name']} ({group['number']:,})",
-            "items": [_changed_item(entry, photos, numbers) for entry in group["items"]],
+            "items": [_changed_item(entry, photos, numbers, demo) for entry in group["items"]],
         }
         for group in compared["changed"]
         if group["items"]
@@ -523,8 +549,12 @@ def write_compared_page(
         "runs": [[run["folder"], run["seed"], run["checkpoint"]] for run in _all_runs(compared)],
         "settings": [[key, *map(shown, values)] for key, *values in compared["settings"]],
     }
-    blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
     title = f"Compared: {' and '.join(compared['names'])}"
+    if demo is not None:
+        title = demo.heading
+        content |= {"heading": demo.heading, "about": demo.about, "summary": demo.summary}
+        content["removed"] = [item(change, numbers) for change in removed]
+    blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
     write_text(path, page_of("compared", title, blocks))
 
 
@@ -533,13 +563,19 @@ def _all_runs(compared: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _changed_item(
-    entry: Mapping[str, Any], photos: Mapping[str, Path], numbers: Mapping[Path, int]
+    entry: Mapping[str, Any],
+    photos: Mapping[str, Path],
+    numbers: Mapping[Path, int],
+    demo: DemoPart | None,
 ) -> dict[str, Any]:
-    """A photo with the caption of each side's first seed."""
+    """A photo with the caption of each side's first seed, in pieces."""
+    captions = [short(texts[0]) for texts in entry["captions"]]
     return {
         "image": entry["image"],
         "photo": numbers.get(photos[entry["image"]], -1),
-        "captions": [short(texts[0]) for texts in entry["captions"]],
+        "captions": [
+            [text] if demo is None else demo.cut(text, entry["image"]) for text in captions
+        ],
         "scores": entry["scores"],
         "references": [short(text) for text in entry["references"][:NUM_REFERENCES]],
     }

@@ -57,6 +57,16 @@ def test_progress_bar_shows_no_name_of_a_loggers_folder(tmp_path: Path) -> None:
     assert ProgressBar().get_metrics(trainer, pl.LightningModule()) == {}
 
 
+@pytest.mark.parametrize("transient", [True, False])
+@pytest.mark.parametrize("stage", ["train", "test"])
+def test_a_transient_bar_is_erased_at_its_end(stage: str, transient: bool) -> None:
+    bar, trainer = ProgressBar(transient=transient), pl.Trainer(logger=False, accelerator="cpu")
+    getattr(bar, f"on_{stage}_start")(trainer, pl.LightningModule())
+    assert bar.progress is not None
+    assert bar.progress.live.transient is transient
+    bar.progress.stop()
+
+
 @pytest.mark.parametrize(
     ("reasons", "stays_stopped"),
     [

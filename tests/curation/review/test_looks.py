@@ -10,8 +10,9 @@ import pytest
 from finished_folder import EDITS, make_folder
 
 from captioning.commands.main import main
-from captioning.types import Edit
-from curation.review.runs.runs_page import write_compared_page
+from captioning.types import Edit, Sample
+from curation.record import Change
+from curation.review.runs.runs_page import DemoPart, write_compared_page
 
 FAULTS = (Path(__file__).parents[2] / "page_faults.js").read_text(encoding="utf-8")
 VIEWS = {"desktop": (1280, 900, False), "phone": (390, 844, False), "dark": (1280, 900, True)}
@@ -69,6 +70,21 @@ COMPARED = {
 Pages = Callable[[str], str]
 
 
+def demo_part(tmp_path: Path) -> DemoPart:
+    """Two removed captions, of which one was swapped, and captions whose last word is wrong."""
+    sample = Sample(
+        row=0, sample_id="a#0", image_id="a", image_path=tmp_path / "gone.jpg", caption=LONG
+    )
+    edit = replace(MORE_EDITS[0], action="remove", value=None, reason="chance of a wrong caption 1")
+    return DemoPart(
+        heading="Training on wrong captions, without and with curation",
+        about="updown_tiny on miniworld, initialised with random weights",
+        removed=[Change(edit=edit, before=sample, fault=fault) for fault in ("swap", "")],
+        summary="Curation removed 2 captions: 50% of them were really wrong.",
+        cut=lambda caption, image_id: [caption.removesuffix("bicycles"), "bicycles", ""],
+    )
+
+
 def run_folder(tmp_path: Path, name: str, **changes) -> Path:
     """A finished run that began from the shipped captioner and went down a little."""
     settings = {"start_from": "shipped", "model": {"name": "updown_small"}}
@@ -99,6 +115,14 @@ def pages(tmp_path: Path, request: pytest.FixtureRequest) -> Pages:
                 COMPARED, {"a.jpg": tmp_path / "gone.jpg"}, tmp_path / "compared.html"
             )
             return (tmp_path / "compared.html").as_uri()
+        if name == "demo":
+            write_compared_page(
+                {**COMPARED, "names": ["without curation", "with curation"]},
+                {"a.jpg": tmp_path / "gone.jpg"},
+                tmp_path / "demo.html",
+                demo_part(tmp_path),
+            )
+            return (tmp_path / "demo.html").as_uri()
         second = run_folder(tmp_path, "plain", edits=EDITS[:1], scores=[0.2] * 6)
         report(str(first), str(second), "--out", str(tmp_path / "runs.html"))
         return (tmp_path / "runs.html").as_uri()
@@ -106,7 +130,22 @@ def pages(tmp_path: Path, request: pytest.FixtureRequest) -> Pages:
     return address
 
 
-NAMES = ("run", "runs", "compared", "edits", "check", "photo", "suspects")
+NAMES = ("run", "runs", "compared", "demo", "edits", "check", "photo", "suspects")
+
+
+def test_the_demo_shows_what_was_removed_and_strikes_wrong_words_out(pages: Pages, browser) -> None:
+    browser.open(pages("demo"))
+    browser.wait(READY)
+    assert browser.text("h1") == "Training on wrong captions, without and with curation"
+    badges = "return [...document.querySelectorAll('#removed .badge')].map(x => x.textContent)"
+    assert browser.run(badges) == ["wrong: rightly removed", "correct: removed by mistake"]
+    assert (
+        browser.text("#removed p") == "Curation removed 2 captions: 50% of them were really wrong."
+    )
+    struck = "return [...document.querySelectorAll('#captions del')].map(x => x.textContent)"
+    assert browser.run(struck) == ["bicycles", "bicycles"]
+    names = "return [...document.querySelectorAll('.by-run span bdi')].map(x => x.textContent)"
+    assert browser.run(names) == ["without curation", "with curation"]
 
 
 @pytest.mark.parametrize("name", NAMES)

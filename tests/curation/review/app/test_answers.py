@@ -206,15 +206,15 @@ def test_a_square_grid_is_drawn_with_or_without_the_whole_photo(
     assert dark == [0, 0, 0, pytest.approx(204, abs=3)]
     assert tinted[0] > 200 > tinted[1] > 100 > tinted[2]
     assert tinted[3] == pytest.approx(76, abs=20)  # made larger smoothly
-    share = "; the whole photo has 25 %" if whole else ""
-    assert browser.text("#looks") == f"· looks here for “dog”{share}"
+    share = "; the whole photo gets 25 %" if whole else ""
+    assert browser.text("#looks") == f"· attention for “dog”{share}"
     stop(server)
 
 
 def test_a_captioner_that_looks_nowhere_says_so(hopper, tmp_path, browser) -> None:
     server = start(captions_of("viecap", (), ()), tmp_path)
     show(browser, server, hopper)
-    assert "does not look at places" in browser.text("#words-hint")
+    assert "does not attend to parts" in browser.text("#words-hint")
     assert browser.run("return document.querySelectorAll('#words canvas').length") == 0
     assert browser.run("return document.querySelector('#words small').textContent") == "50 %"
     browser.run("document.querySelector('#words button:nth-child(2)').focus()")

@@ -55,7 +55,7 @@ def test_captions_with_attention(photo_page, shipped, hopper, tmp_path) -> None:
     browser.run("document.querySelector('#captions li:last-child button').focus()")
     for number, word in enumerate(words[:3]):
         browser.press(ARROW_RIGHT if number else TAB)
-        assert browser.text("#looks") == f"· looks here for “{word}”"
+        assert browser.text("#looks") == f"· attention for “{word}”"
         drawn.append(browser.run(OVERLAY))
     assert len(set(drawn)) == 4
     browser.click("#captions li:nth-child(2) button")

@@ -89,7 +89,7 @@ def test_one_goes_on_where_one_stopped_with_hints_of_the_captioner(
     earlier.decide(suspects[1], Decision(verdict="keep"))
     url = open_page(suspects=str(checked), photos=[str(photos)]).url
     open_review(browser, url)
-    assert browser.text("#to-review") == "Suspects: 2 left"
+    assert browser.text("#to-review") == "Review captions: 2 left"
     browser.press("k")
     assert browser.text("#place") == "3 of 3"  # over what was decided before
     browser.press(LEFT + LEFT)
