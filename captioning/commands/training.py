@@ -90,10 +90,10 @@ def _demo(options: Namespace) -> int:
 
 def _write_demo_page(compared: Comparison, summary: str, path: Path) -> None:
     """Write the page of both runs, with a sample of what curation removed."""
-    from captioning.miniworld.truth import cut_at_wrong_words, scene_of
+    from captioning.miniworld.captions import cut_at_wrong_words, scene_of
     from curation.record import changes
     from curation.review.runs.reading import read_finished_run
-    from curation.review.runs.run_page import initialised, plain, title
+    from curation.review.runs.run_page import initialised, title
     from curation.review.runs.runs_page import DemoPart, write_compared_page
 
     run = read_finished_run(Path(compared.facts["runs"][1]["seeds"][0]["folder"]))
@@ -103,10 +103,10 @@ def _write_demo_page(compared: Comparison, summary: str, path: Path) -> None:
     def cut(caption: str, image_id: str) -> list[str]:
         return cut_at_wrong_words(caption, scene_of(image_id)) if of_scenes else [caption]
 
-    began = plain(initialised(run)) or "initialised with random weights"
+    began = initialised(run) or ["initialised with random weights"]
     demo = DemoPart(
         heading="Training on wrong captions, without and with curation",
-        about=f"{plain(title(run))}, {began}; the same images and number of updates for both runs",
+        about=[*title(run), ", ", *began, "; the same images and number of updates for both runs"],
         removed=edits[:: max(1, len(edits) // NUM_REMOVED)][:NUM_REMOVED],
         summary=summary,
         cut=cut,

@@ -128,7 +128,7 @@ def _spinning(console: Console, work: str) -> Iterator[None]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     rich.reconfigure(quiet=True)
     try:
-        with Progress(*columns, console=console, transient=True) as line:
+        with Progress(*columns, console=console, transient=True, refresh_per_second=4) as line:
             line.add_task(work, total=None)
             yield
     finally:

@@ -1,7 +1,7 @@
 // Captions of a photo. The server has the photo under a number; settings may change without sending it again.
 
 const SETTINGS = ["num_captions", "beam_size", "min_words", "max_words", "seed"];
-const HINT = "Select a word to see which part of the photo the captioner attended to when it generated the word. The keys ← and → select the next word. The percentage is the word's probability given the words before it.";
+const HINT = "Select a word to see where the captioner looked when it generated the word (← and →: other words). The percentage is the word's probability given the words before it.";
 const NOWHERE = "This captioner does not attend to parts of the photo, so the photo shows no highlights. The percentage is the word's probability given the words before it.";
 let models = [];
 let maxBytes = 0;

@@ -41,7 +41,7 @@ function removedCard(edit) {
 
 start((facts) => {
   byId("heading").append(facts.heading ?? "Two runs on one test set");
-  byId("about").append(facts.about ?? `${counted(facts.num_photos, "photo")} that neither has seen`);
+  byId("about").append(...sentence(facts.about ?? [`${counted(facts.num_photos, "photo")} that neither has seen`]));
   showLead(facts);
   showScores(facts);
   if (facts.groups.length) {

@@ -337,11 +337,6 @@ def title(run: FinishedRun) -> Sentence:
     return [{"text": model or "A model"}, *([" on ", {"text": data}] if data else [])]
 
 
-def plain(sentence: Sentence) -> str:
-    """The sentence as text."""
-    return "".join(part if isinstance(part, str) else part["text"] for part in sentence)
-
-
 def initialised(run: FinishedRun) -> Sentence:
     """What a run began from, with its validation score there; empty: random weights."""
     name = run.run.setting("start_from") or run.run.setting("model.pretrained")

@@ -508,7 +508,7 @@ class DemoPart:
     """
 
     heading: str
-    about: str
+    about: Sentence
     removed: Sequence[Change]
     summary: str
     cut: Callable[[str, str], list[str]]

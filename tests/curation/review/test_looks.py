@@ -78,7 +78,12 @@ def demo_part(tmp_path: Path) -> DemoPart:
     edit = replace(MORE_EDITS[0], action="remove", value=None, reason="chance of a wrong caption 1")
     return DemoPart(
         heading="Training on wrong captions, without and with curation",
-        about="updown_tiny on miniworld, initialised with random weights",
+        about=[
+            {"text": "updown_tiny"},
+            " on ",
+            {"text": "miniworld"},
+            ", initialised with random weights",
+        ],
         removed=[Change(edit=edit, before=sample, fault=fault) for fault in ("swap", "")],
         summary="Curation removed 2 captions: 50% of them were really wrong.",
         cut=lambda caption, image_id: [caption.removesuffix("bicycles"), "bicycles", ""],

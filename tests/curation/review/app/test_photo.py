@@ -65,6 +65,14 @@ def test_captions_with_attention(photo_page, shipped, hopper, tmp_path) -> None:
     assert " ".join(words) == expected.captions[1].caption
 
 
+def test_the_title_says_what_the_page_is_for_and_fields_fill_the_form(photo_page) -> None:
+    browser = photo_page
+    assert browser.run("return document.title").strip("\u2068\u2069") == "Caption photos"
+    assert browser.text("h1").strip("\u2068\u2069") == "Caption photos"
+    width = "return document.querySelector('{}').getBoundingClientRect().width"
+    assert browser.run(width.format("#must_include")) == browser.run(width.format(".fields"))
+
+
 def test_settings_are_followed_and_wrong_ones_said(photo_page, shipped, hopper) -> None:
     browser = photo_page
     browser.type("#file", str(hopper))

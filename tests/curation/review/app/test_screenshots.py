@@ -31,7 +31,7 @@ def photograph(browser, tmp_path: Path, name: str) -> None:
 
 
 def test_a_photo(open_page, hopper, browser, tmp_path) -> None:
-    browser.view(1100, 940)
+    browser.view(1100, 960)
     browser.open(open_page().url)
     browser.wait("document.body.dataset.ready")
     browser.type("#file", str(hopper))
