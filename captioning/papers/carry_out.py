@@ -305,8 +305,8 @@ def _shares(tasks: Sequence[Task], jobs: int, per_gpu: int) -> list[Mapping[str,
         return [threads] * jobs
     if len(gpus) * per_gpu < jobs:
         raise ValueError(
-            f"--jobs {jobs}: this machine has {len(gpus)} GPUs, "
-            f"and each takes {per_gpu} at a time; use --jobs {len(gpus) * per_gpu}, or a larger --per-gpu"
+            f"--jobs {jobs}: this machine has {len(gpus)} GPUs, and each takes {per_gpu} at a "
+            f"time; use --jobs {len(gpus) * per_gpu}, or a larger --per-gpu"
         )
     wide = next((task for task in tasks if task.num_devices > 1), None)
     if wide is not None:
