@@ -77,8 +77,8 @@ gpu-bench:
 gpu-paper:
 	@$(BIN)/python -c "import torch; raise SystemExit(not torch.cuda.is_available() and 'make gpu-paper needs a GPU')"
 	-GPU_TESTS=1 timeout 120 $(BIN)/python -m pytest -q tests/captioning/gpu
-	-timeout 40 $(BIN)/captioning paper data_curation retrieval --scale flickr8k --run --runs runs/gpu --rows flickr30k_none --seeds 0
-	-timeout 300 $(BIN)/captioning paper data_curation --scale flickr8k --run --runs runs/gpu --jobs 12 --per-gpu 12 --seeds 0,1,2 --rows flickr30k_none flickr30k_remove_10 flickr30k_replace_caption_1 near_caption_40
+	-timeout 40 $(BIN)/captioning paper data_curation retrieval --scale flickr8k --run --runs runs/gpu --rows near_none --seeds 0
+	-timeout 300 $(BIN)/captioning paper data_curation --scale flickr8k --run --runs runs/gpu --jobs 12 --per-gpu 12 --seeds 0,1,2 --rows near_none near_remove_10 flickr30k_replace_caption_10 near_caption_40
 	$(BIN)/captioning paper data_curation retrieval --scale flickr8k --runs runs/gpu --records runs/gpu
 
 .PHONY: families
