@@ -254,7 +254,7 @@ def most_doubted(words: Sequence[tuple[int, int, np.ndarray]]) -> tuple[int, flo
 def report() -> None:
     """The table of the page."""
     head = [
-        *("evidence", "foils", "foil above its caption", "AUC", "captions told rightly"),
+        *("evidence", "foils", "foil more suspect", "AUC", "captions classified"),
         *("word found (chance)", "corrected (chance)"),
     ]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]

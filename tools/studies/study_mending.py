@@ -9,7 +9,7 @@ Every arm makes the same number of updates. Each finished run leaves a line in
 docs/results/records/mending.jsonl: scores, wrong colours, numbers and objects in its captions of
 the test photos, and what became of the planted words. What is finished is not made again.
 ``--losses`` adds how likely the runs find people's captions of the test photos. ``--report``
-builds the tables of docs/results/wrong_words.md. What follows ``--`` goes to train.py.
+builds the tables of docs/results/wrong_words*.md. What follows ``--`` goes to train.py.
 """
 
 from __future__ import annotations

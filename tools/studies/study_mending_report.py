@@ -1,4 +1,4 @@
-"""Tables of docs/results/wrong_words.md: training on mended captions, from its runs' records."""
+"""Tables of docs/results/wrong_words*.md: training on mended captions, from its runs' records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from report_parts import METRIC, ROOT, spread
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines
 
-PAGE = ROOT / "docs" / "results" / "wrong_words.md"
+PAGES = tuple(ROOT / "docs" / "results" / f"wrong_words{part}.md" for part in ("", "_tables"))
 ORACLE = "curation/score=truth"
 # The rows: overrides of captioning train. Those of the oracle know the planted words.
 ARMS: dict[str, list[str]] = {
@@ -43,9 +43,11 @@ TOPICS = ("color", "object", "number")
 Runs = Mapping[int, Mapping[str, Any]]  # by seed
 
 
-def report(lines: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
-    """Put the tables between their marks, and leave the rest of the page as it is."""
-    fill(page, tables(lines))
+def report(lines: Sequence[Mapping[str, Any]], pages: Sequence[Path] = PAGES) -> None:
+    """Put the tables between their marks, and leave the rest of the pages as it is."""
+    built = tables(lines)
+    for page in pages:
+        fill(page, built)
 
 
 def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -164,7 +166,7 @@ def wrong_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str)
         for source in next(iter(runs.values()))["wrong"]:
             cells = [rate(runs, source, topic) for topic in (*TOPICS, "captions")]
             rows.append((name, source, *cells))
-    heads = ("arm", "held against", "colours", "objects", "numbers", "captions with one")
+    heads = ("arm", "compared with", "colours", "objects", "numbers", "captions with a wrong word")
     return markdown_lines(heads, rows)
 
 
@@ -186,9 +188,9 @@ def mend_table(arms: Mapping[str, Runs]) -> list[str]:
     """What became of the captions: mended rightly, wrongly and needlessly, masked, removed."""
     columns: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "faulty": lambda run: run["detection"].get("num_faulty"),
-        "right word put in": lambda run: run["detection"].get("num_mended_right"),
+        "right word inserted": lambda run: run["detection"].get("num_mended_right"),
         "still wrong": lambda run: run["detection"].get("num_mended_wrong"),
-        "sound, changed": lambda run: run["detection"].get("num_mended_needless"),
+        "correct, changed": lambda run: run["detection"].get("num_mended_needless"),
         "masked": lambda run: run["edits"].get("num_masked"),
         "removed": lambda run: run["edits"].get("num_removed"),
     }

@@ -12,7 +12,7 @@ and draws sheets of photos with caption, marked word and proposal, in random ord
 probability; those of round 5 also have the photo's other captions. Whoever judges writes a line for
 each number into judgements.tsv: number, judgement of the word, judgement of the proposal (wrong,
 right, unclear). ``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report``
-builds the tables of docs/results/wrong_words.md. The protocol stands there.
+builds the tables of docs/results/wrong_words*.md, which describe the protocol.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from curation.check.word_checks import NAME, THRESHOLD, TOPICS, by_row, wrong_wo
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"
-PAGE = ROOT / "docs" / "results" / "wrong_words.md"
+PAGES = tuple(ROOT / "docs" / "results" / f"wrong_words{part}.md" for part in ("", "_tables"))
 KEY = "key.jsonl"
 JUDGEMENTS = ("wrong", "right", "unclear")
 CONTROL_BELOW = 0.05  # probability
@@ -364,9 +364,10 @@ def keep(folder: Path, judgements: Path) -> None:
 
 
 def report() -> None:
-    """The tables of the page."""
+    """The tables of the pages."""
     lines = read_records(RECORDS)
-    fill(PAGE, {"suspects": table(lines), "judged chances": chance_table(lines)})
+    for page in PAGES:
+        fill(page, {"suspects": table(lines), "judged chances": chance_table(lines)})
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:

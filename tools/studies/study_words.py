@@ -10,7 +10,7 @@
 Faults are planted in training captions: words drawn uniformly from their row, or words that
 language alone would expect there. Each line of docs/results/records/words.jsonl is what one
 kind of evidence made of one kind of fault. ``--report`` builds the tables of
-docs/results/wrong_words.md.
+docs/results/wrong_words_tables.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of docs/results/wrong_words.md, from the records of `study_words`."""
+"""The tables of docs/results/wrong_words_tables.md, from the records of `study_words`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from page_tables import fill, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "words.jsonl"
-PAGE = ROOT / "docs" / "results" / "wrong_words.md"
+PAGE = ROOT / "docs" / "results" / "wrong_words_tables.md"
 NOISE: dict[str, dict[str, float]] = {
     "uniform": {"color": 0.05, "number": 0.05, "object": 0.05},
     "actions": {"action": 0.05},
@@ -157,7 +157,7 @@ def reliability_table(
 
 def cost_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """The time of each kind of evidence."""
-    rows = ["| evidence | captions | processor seconds |", "|---|---|---|"]
+    rows = ["| evidence | captions | CPU seconds |", "|---|---|---|"]
     for evidence in EVIDENCE:
         for run in lines:
             if (run["noise"], run["evidence"]) == ("cost", evidence):

@@ -166,7 +166,7 @@ def test_tables_tell_what_the_oracles_gain_was_won_back(tmp_path: Path) -> None:
         "<!-- table:training miniworld words80 -->\nold\n<!-- /table:training miniworld words80 -->"
     )
     page.write_text(f"before\n{marks}\nafter\n")
-    study_mending_report.report(lines, page)
+    study_mending_report.report(lines, [page])
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("-->\nafter\n")
