@@ -1,4 +1,4 @@
-"""The tables of tutorials/vlm.md and guides/gpu.md say what the records of benchmarks say."""
+"""The tables of results/vlm.md and guides/gpu.md say what the records of benchmarks say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import bench_tables
     ("page", "name", "build", "keys"),
     [
         (
-            "tutorials/vlm.md",
+            "results/vlm.md",
             "fine_tuning",
             bench_tables.fine_tuning,
             ("form", "captions", "words", "way"),
