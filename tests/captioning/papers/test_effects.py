@@ -9,6 +9,8 @@ import pytest
 
 from captioning.papers.cells import Results
 from captioning.papers.effects import Found, effect_lines, judgement, t_p_value
+from captioning.papers.paper_file import load_paper
+from captioning.papers.paper_report import record_folders
 from tests.captioning.papers.conftest import paper_of
 
 
@@ -132,3 +134,11 @@ def test_a_claim_without_numbers_needs_a_direction(tmp_path: Path, with_effect) 
     with_effect["effects"]["ours"]["direction"] = "up"
     lines = effect_lines(paper_of(tmp_path, with_effect), Results(tmp_path / "runs"))
     assert "| C up, without numbers |" in lines[2]
+
+
+def test_rows_of_our_own_decide_nothing_at_full_size() -> None:
+    results = Results(Path("nowhere"), record_folders())
+    lines = effect_lines(load_paper("data_curation"), results)
+    of_photos = [line for line in lines if "here by real photos" in line]
+    assert of_photos
+    assert all("a stand-in for the rows of the paper" in line for line in of_photos)
