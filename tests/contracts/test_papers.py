@@ -89,6 +89,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table5": 14,
         "true_labels": 0,
         "coco_photos": 0,
+        "seen_classes": 0,
         "counts": 3,
     },
     "toca": {
