@@ -1,1 +1,1 @@
-"""The environment of a program: files, locks, devices, processes, optional packages."""
+"""Environment of a process: files, locks, devices, distributed workers, optional packages."""

@@ -1,4 +1,4 @@
-"""The resources that a process uses: cores, threads of OpenMP, and memory that is kept."""
+"""CPU cores, OpenMP threads and freed memory that this process uses."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ USERS_OWN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD
 
 
 def num_cores() -> int:
-    """Cores of the machine, fewer where a scheduler or a container allows fewer."""
+    """Number of CPU cores that this process may use, by machine, scheduler and container."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(limit) for limit in _limits())]))
 
 
 def set_up_openmp() -> None:
-    """Set the variables that OpenMP reads when torch is imported, unless the user has set them.
+    """Set the environment variables that OpenMP reads on import of torch, unless the user set them.
 
-    Torch counts the machine's cores and ignores a container's limit.
+    By itself torch counts all cores of the machine and ignores a container's limit.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     if next(_limits(), None) is not None:
@@ -44,7 +44,7 @@ def set_up_openmp() -> None:
 
 
 def _limits() -> Iterator[float]:
-    """Cores that the control groups of this process allow, as containers set them."""
+    """CPU limits, in cores, of this process's control groups (cgroups), as containers set them."""
     for line in _read(OWN_CGROUP).splitlines():
         for quota, period in _quotas(*line.split(":", 2)[1:]):
             if quota.isdigit() and period.isdigit() and int(period):
@@ -52,7 +52,7 @@ def _limits() -> Iterator[float]:
 
 
 def _quotas(controllers: str, path: str) -> Iterator[tuple[str, str]]:
-    """Microseconds of processor in a period, and the period, of a group and those around it."""
+    """CPU quota and period, in microseconds, of a control group and of each group around it."""
     tree = CGROUPS / controllers  # version 2 has one for all, and names none
     folder = tree / path.lstrip("/")
     for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(tree))):
@@ -64,7 +64,7 @@ def _quotas(controllers: str, path: str) -> Iterator[tuple[str, str]]:
 
 
 def free_memory() -> int:
-    """Bytes that a process may still take: of the machine, or of a container's limit."""
+    """Bytes of memory that this process may still allocate, by machine and by container limit."""
     rows = (line.partition(":") for line in _read(MEMORY).splitlines())
     available = {name: value for name, _, value in rows}.get("MemAvailable", "")
     if available:
@@ -87,18 +87,18 @@ def _read(path: Path) -> str:
 
 
 class _Kept:
-    """How memory that is kept for this process is given back, and the steps taken."""
+    """State of the memory kept by `keep_freed_memory`: how to release it, and a count of steps."""
 
     give_back: Callable[[int], int] | None = None
     steps = itertools.count(1)
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep memory that is freed, for the tensors of the next step.
+    """Keep freed memory in this process, so that the next training step can use it again.
 
     By default glibc returns the memory of large tensors to the system, which clears it page by page
-    when the next step takes it: a tenth of a training step on a CPU. Memory that other libraries'
-    allocators hold, and a user's own settings of glibc's, stay as they are.
+    when the next step takes it: a tenth of a training step on a CPU. The function changes nothing
+    where the user has configured glibc, and no other library's allocator.
     """
     set_by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or set_by_user or any(name in os.environ for name in USERS_OWN):
@@ -114,7 +114,7 @@ def keep_freed_memory() -> None:
 
 
 def step_ended() -> None:
-    """Return free memory to the system once in `BETWEEN` steps, if it is kept at all.
+    """Return kept memory to the system every `BETWEEN` steps, where `keep_freed_memory` keeps it.
 
     Batches of differing lengths leave holes in which later tensors do not fit, so that memory would
     grow throughout training.

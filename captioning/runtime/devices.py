@@ -1,4 +1,4 @@
-"""Where a network runs, in which precision, and how exactly GPUs compute."""
+"""Device and precision of networks, and exact float32 arithmetic on GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def place_on_machine() -> int:
-    """The rank of this process on its machine, from 0, as its launcher sets it."""
+    """Rank of this process on its machine (local rank, from 0), as its launcher sets it."""
     return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
 
 
@@ -25,16 +25,16 @@ _taken: list[int] = []
 
 
 def take_gpu(number: int) -> None:
-    """Make a GPU this process's own, before anything is built for it."""
+    """Claim a GPU for this process before anything is built on a GPU."""
     torch.cuda.set_device(number)
     _taken[:] = [number]
 
 
 def own_gpu() -> int:
-    """The number of the GPU that is this process's own, from 0.
+    """Index of the GPU that this process uses, from 0.
 
-    This is the GPU that it took (`take_gpu`), or a GPU other than the first that it has made
-    current. Else each process of a machine has its own, unless its launcher shows it one GPU alone.
+    This is the GPU that the process claimed (`take_gpu`), or else the current GPU if that is not
+    the first. Otherwise the index is the local rank, unless the launcher shows the process one GPU.
     """
     if _taken:
         return _taken[0]
@@ -45,10 +45,10 @@ def own_gpu() -> int:
 
 
 def chosen_device(device: str | torch.device) -> torch.device:
-    """``"auto"`` takes a GPU if there is one; a GPU has its number in any case.
+    """Turn a device setting into a torch device: ``"auto"`` is a GPU if there is one, else the CPU.
 
-    Without a number a network would be on the GPU that was current when it was moved, and its
-    inputs on the one that is current when they are.
+    A GPU always gets its index: without an index, network and inputs could land on different GPUs
+    if the current GPU changed in between.
 
     Raises:
         ValueError: this machine has no such device.
@@ -66,24 +66,24 @@ def chosen_device(device: str | torch.device) -> torch.device:
         return chosen
     seen = f"{number} of this kind, counted from 0" if number else "none of this kind"
     raise ValueError(
-        f"device={device}: torch sees {seen} (a GPU needs its driver, and a torch that was built "
-        "for it); give device=cpu, or device=auto"
+        f"device={device}: torch sees {seen}. A GPU needs its driver and a torch built for it: "
+        "give device=cpu or device=auto"
     )
 
 
 def by_device(device: torch.device, *, processor: Value, gpu: Value) -> Value:
-    """Choose a value for the device, such as a batch size: a processor takes little at once."""
+    """Return ``gpu`` on a GPU and ``processor`` on a CPU, for example a smaller batch size."""
     return processor if device.type == "cpu" else gpu
 
 
 def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """``"auto"``: half precision on a GPU, bfloat16 where it has that; single on a CPU.
+    """Turn a precision setting into a dtype: ``"auto"`` is float32, or half precision on a GPU.
 
     Raises:
-        ValueError: another name.
+        ValueError: the setting is none of the known names.
     """
     if precision not in ("auto", *DTYPES):
-        raise ValueError(f"precision must be auto or one of {tuple(DTYPES)}: got {precision!r}")
+        raise ValueError(f"precision must be auto or one of {tuple(DTYPES)}, got {precision}")
     if precision != "auto":
         return DTYPES[precision]
     if device.type != "cuda":
@@ -92,7 +92,7 @@ def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
 
 
 class Resident:
-    """A frozen network that is on its device only while it is used, so that others have room.
+    """Frozen network that occupies its device only while it is used.
 
     Args:
         network: network to use without gradients.
@@ -111,26 +111,26 @@ class Resident:
 
     @contextmanager
     def used(self) -> Iterator[Any]:
-        """The network, on its device, without gradients, in `full_precision`."""
+        """Yield the network on its device, without gradients and in `full_precision`."""
         with torch.inference_mode(False):  # what is moved within it could never be moved outside
             self.network.to(self.device)
         with torch.inference_mode(), full_precision():
             yield self.network
 
     def release(self) -> None:
-        """Leave the device; the next use comes back."""
+        """Move the network off its device; the next use moves it back."""
         leave(self.network, self.device)
 
 
 def leave_device(judge: object) -> None:
-    """Have a scorer or an embedder leave its device, if it can; its next use comes back."""
+    """Move a scorer or an embedder off its device, if it can; its next use moves it back."""
     leaving = getattr(judge, "release", None)
     if leaving is not None:
         leaving()
 
 
 def leave(network: torch.nn.Module, device: torch.device) -> None:
-    """Bring a network to the processor, and give its device's memory to others."""
+    """Move a network to the CPU and release the memory of its device."""
     with torch.inference_mode(False):
         network.to("cpu")
     if device.type == "cuda":
@@ -139,7 +139,7 @@ def leave(network: torch.nn.Module, device: torch.device) -> None:
 
 @dataclass
 class _Users:
-    """How many threads are within `full_precision`, and what the first of them met."""
+    """Number of threads within `full_precision`, and the settings to restore after the last."""
 
     number: int = 0
     products: str = "highest"
@@ -151,11 +151,10 @@ _users, _lock = _Users(), Lock()
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Within it, ``float32`` tensors are computed in ``float32``: not in TF32, nor by autocast.
+    """Compute ``float32`` tensors in full ``float32`` within the block: no TF32, no autocast.
 
-    For cached values that are reused: they are then the same for any ``speed`` of a run and in any
-    step. torch has the settings of TF32 for the process: they come back when the last of several
-    threads leaves.
+    Values computed for a cache are then the same for any ``speed`` setting and in any step. torch
+    keeps its TF32 settings per process: they are restored when the last thread leaves the block.
     """
     with _lock:
         if not _users.number:
@@ -176,9 +175,9 @@ def full_precision() -> Iterator[None]:
 
 
 def computing(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    """`full_precision` for ``float32``; else operations that are exact enough in ``dtype`` use it.
+    """Compute in ``dtype`` within the block; ``float32`` means `full_precision`.
 
-    Weights stay in single precision.
+    Weights stay in ``float32``; operations that would be too inexact in ``dtype`` use it, too.
     """
     if dtype == torch.float32:
         return full_precision()

@@ -1,4 +1,4 @@
-"""Optional packages: found or imported when they are needed, and their weights checked.
+"""Import of optional packages, and checksums of the weights that they or the project ship.
 
 The project is on no package index, so no message says ``pip install PROJECT[extra]``: that would
 install a stranger's package of the same name. The extra's own packages are named instead.
@@ -23,15 +23,15 @@ DISTRIBUTION = "caption-curation"
 
 
 def import_extra(module: str, *, extra: str, purpose: str) -> Any:
-    """An optional or slow module, imported when it is first needed.
+    """Import an optional or slow module when a feature first needs it.
 
     Args:
-        module: such as ``"sklearn.cluster"``.
-        extra: the extra of ``pyproject.toml`` that brings it.
+        module: name of the module, such as ``"sklearn.cluster"``.
+        extra: the extra of ``pyproject.toml`` that installs the module.
         purpose: the feature that needs it, which begins the message: ``"clusters of objects"``.
 
     Raises:
-        ModuleNotFoundError: it is not installed; says how to install it.
+        ModuleNotFoundError: the module is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)
@@ -41,10 +41,10 @@ def import_extra(module: str, *, extra: str, purpose: str) -> Any:
 
 
 def package_folder(package: str, *, extra: str, purpose: str) -> Path:
-    """The folder of an optional package, whose code is not run. For arguments see `import_extra`.
+    """Find an optional package's folder without running its code. For arguments see `import_extra`.
 
     Raises:
-        ModuleNotFoundError: it is not installed; says how to install it.
+        ModuleNotFoundError: the package is not installed; the message says how to install it.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -53,10 +53,10 @@ def package_folder(package: str, *, extra: str, purpose: str) -> Path:
 
 
 def extra_version(package: str, *, extra: str, purpose: str) -> str:
-    """The version of an optional package. For arguments see `import_extra`.
+    """Version of an optional package. For arguments see `import_extra`.
 
     Raises:
-        ModuleNotFoundError: it is not installed; says how to install it.
+        ModuleNotFoundError: the package is not installed; the message says how to install it.
     """
     try:
         return importlib.metadata.version(package)
@@ -65,7 +65,7 @@ def extra_version(package: str, *, extra: str, purpose: str) -> str:
 
 
 def missing(package: str, *, extra: str, purpose: str) -> ModuleNotFoundError:
-    """The error that says which package is missing, and a command that installs it."""
+    """Build the error that names the missing package and a command that installs it."""
     return ModuleNotFoundError(
         f"{purpose}: the package {package} is not installed; it belongs to the extra {extra!r}: "
         f"{install_command(extra)}",
@@ -74,14 +74,14 @@ def missing(package: str, *, extra: str, purpose: str) -> ModuleNotFoundError:
 
 
 def install_command(extra: str) -> str:
-    """A command that installs an extra's packages, and the one for a checkout."""
+    """Pip command that installs an extra's packages, and the one for a checkout of the project."""
     packages = packages_of(extra)
     command = f"pip install {shlex.join(packages)}, or " if packages else ""
     return f'{command}in a checkout pip install -e ".[{extra}]"'
 
 
 def packages_of(extra: str) -> list[str]:
-    """Packages of an extra with their versions, as the installed project names them."""
+    """Packages of an extra with their versions, from the metadata of the installed project."""
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -92,14 +92,14 @@ def packages_of(extra: str) -> list[str]:
 
 
 def checked(path: Path, sha256: str) -> Path:
-    """The path of a file whose content is the same as when the project was tested.
+    """Return a file's path after comparing the file's SHA-256 with the tested version's.
 
-    Weights come with packages of other people; a later version, or a changed file, would change
+    Third-party packages bring these weights. Another version, or a changed file, would change
     results silently.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: its SHA-256 is another.
+        ValueError: the file's SHA-256 differs from ``sha256``.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; install its package again")
@@ -108,29 +108,29 @@ def checked(path: Path, sha256: str) -> Path:
     if digest != sha256:
         raise ValueError(
             f"{path}: differs from the file that the project was tested with (SHA-256 {digest}, "
-            f"wanted "
-            f"{sha256}); install its package again in the version that constraints.txt names"
+            f"expected {sha256}); install its package again, in the version that constraints.txt "
+            "names"
         )
     return path
 
 
 @functools.cache
 def _digest(path: Path, state: tuple[int, int, int]) -> str:
-    """Read once while its ``state`` is the same: a command builds some networks several times."""
+    """SHA-256 of a file, cached by its ``state``: a command may build a network several times."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_shipped(sums: Path) -> None:
-    """Compare weights that the project ships with the digests beside them.
+    """Compare the weights that the project ships with their recorded SHA-256 digests.
 
     Args:
         sums: lines of ``SHA-256  NAME``, as ``sha256sum`` writes them; names are relative to its
             folder.
 
     Raises:
-        FileNotFoundError: one of the files is not there.
-        ValueError: one is another than the one that was shipped.
+        FileNotFoundError: one of the files does not exist.
+        ValueError: the digest of a file differs from the recorded one.
     """
     for line in sums.read_text(encoding="utf-8").splitlines():
         digest, name = line.split("  ", 1)
@@ -138,7 +138,7 @@ def check_shipped(sums: Path) -> None:
 
 
 def write_sums(sums: Path, paths: Iterable[Path]) -> None:
-    """Write the digests that `check_shipped` reads.
+    """Write the SHA-256 digests that `check_shipped` compares files with.
 
     Args:
         sums: the file to write.

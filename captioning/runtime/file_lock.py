@@ -1,4 +1,4 @@
-"""A lock on a folder: one process builds, the others wait and say so."""
+"""Locks on folders: one process builds, the others wait and log whom they wait for."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ WEAK_LOCKS = {
 def locked(
     path: Path, *, subject: str, notify: Callable[[str], None], poll_seconds: float = 0.2
 ) -> Iterator[bool]:
-    """Hold the lock file ``path``; yields whether it had to wait for another process.
+    """Hold the lock file ``path``; yield whether another process had to be waited for.
 
     The kernel holds the lock (``flock``) and frees it as soon as the process ends, however it ends.
-    A file that stays behind locks nobody out.
+    A leftover lock file blocks nobody.
 
     Args:
-        path: the lock file; its folder must exist. It stays behind, and names its last holder.
+        path: the lock file; its folder must exist. It remains, and names its last holder.
         subject: the object under construction, for the message to a process that waits.
         notify: shows one line to the user.
         poll_seconds: pause between two attempts.
@@ -40,7 +40,7 @@ def locked(
         OSError: the file cannot be opened, or the file system knows no locks.
     """
     if weakness := lock_weakness(path):
-        notify(f"{weakness}; let a single machine at a time build {subject}")
+        notify(f"{weakness}; let only one machine at a time build {subject}")
     lock = FileLock(path, fallback_to_soft=False)  # a soft lock outlives a killed process
     try:
         waited = _acquire(lock, path, subject, notify, poll_seconds)
@@ -60,7 +60,7 @@ def locked(
 
 
 def lock_of(folder: Path) -> Path:
-    """The lock file of a run folder: beside it, as ``resume=never`` renames the folder."""
+    """Path of a run folder's lock file: beside the folder, as ``resume=never`` renames that."""
     folder = folder.resolve()
     return folder.with_name(f".{folder.name}.lock")
 
@@ -74,19 +74,19 @@ def held(
     seconds: float = 0.0,
     by_process: bool = False,
 ) -> Iterator[None]:
-    """Hold the lock file ``path`` of a folder that a single program may write to.
+    """Hold the lock file ``path`` of a folder that only one program may write to.
 
-    Where the file system has no locks, it logs a warning and runs the block without one.
+    On a file system without locks, log a warning and run the block without a lock.
 
     Args:
-        path: the lock file; folders are made. It stays behind, and names its last holder.
+        path: the lock file; missing folders are created. It remains, and names its last holder.
         subject: the folder, for messages.
         warn: shows one line to the user.
         seconds: how long to wait for the holder, which may be about to end.
         by_process: whether this process may hold it several times at once.
 
     Raises:
-        ValueError: another process holds it, which is named.
+        ValueError: another process holds the lock; the message names it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, fallback_to_soft=False, is_singleton=by_process)
@@ -96,7 +96,7 @@ def held(
         _name_holder(path)
     except Timeout as error:
         raise ValueError(
-            f"{subject} is in use by {_holder(path)}: wait for it, or choose another folder"
+            f"{subject} is in use by {_holder(path)}: wait for it to end, or choose another folder"
         ) from error
     except OSError as error:
         if error.errno not in NO_LOCKS:
@@ -111,7 +111,7 @@ def held(
 
 
 def lock_weakness(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Why a lock on a file would not be seen by other machines; empty if it would, or who knows.
+    """Say why other machines may ignore a lock on this file; empty if they respect it or unknown.
 
     Args:
         path: path of the file, which need not exist.
@@ -126,12 +126,12 @@ def lock_weakness(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
             nearest = (folder, kind, options)
     folder, kind, options = nearest
     for option in sorted(WEAK_LOCKS.get(kind, set()) & options):
-        return f"{folder} is {kind} with {option}: locks hold on a single machine"
+        return f"{folder} is {kind} with {option}, where locks only hold on one machine"
     return ""
 
 
 def _mount(line: str) -> tuple[str, str, set[str]]:
-    """Folder, file system and options of a line of mountinfo."""
+    """Parse a line of mountinfo into mount folder, file system type and options."""
     left, _, right = line.partition(" - ")
     place, system = left.split(), right.split()
     folder = place[4].replace("\\040", " ")  # the kernel writes blanks so

@@ -1,4 +1,4 @@
-"""Small files: written completely or not at all; and paths that must stay in their folders."""
+"""Atomic reading and writing of small files, and checks that paths stay in their folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file in the same folder, then put it in place.
 
-    If ``write`` or the disk fails, the former file remains. Folders are made.
+    If ``write`` or the disk fails, the former file remains. Missing folders are created.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; the message names the file.
@@ -37,13 +37,13 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def _discard(part: Path) -> None:
-    """Remove a temporary file, if it could be made at all."""
+    """Remove a temporary file if it exists."""
     if part.exists():
         part.unlink()
 
 
 def remove_unfinished(folder: Path, suffix: str) -> None:
-    """Remove temporary files that a killed process left behind.
+    """Remove the temporary files that a killed process left behind.
 
     Args:
         folder: folder that `write_atomically` wrote into.
@@ -54,15 +54,15 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
 
 
 def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
-    """The real path of a file that lies in one of the folders; it need not be there.
+    """Resolve a path and check that it lies in one of the folders; the file need not exist.
 
     Args:
-        path: path that a foreign file names.
+        path: path as read from a third party's file.
         folders: folders to search in order.
         remedy: remedy for the message.
 
     Raises:
-        ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
+        ValueError: the path leads out of the folders, also by ``..`` or a symbolic link.
     """
     tried = []
     try:
@@ -72,24 +72,24 @@ def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
                 return real
             tried.append(str(folder))
     except (OSError, RuntimeError, ValueError) as error:  # links in circles, a null character
-        raise ValueError(f"{str(path)!r} is not a path: {error}") from error
+        raise ValueError(f"{str(path)!r} is not a valid path: {error}") from error
     more = f" and {len(tried) - 3} others" if len(tried) > 3 else ""
     raise ValueError(f"{str(path)!r} lies outside {', '.join(tried[:3])}{more}: {remedy}")
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether something is there other than an empty folder; a link that leads nowhere is."""
+    """Whether a path is taken: by a file, a non-empty folder or a broken link."""
     is_there = folder.exists() or folder.is_symlink()
     return is_there and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text."""
+    """Write text to a file in UTF-8, atomically."""
     write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Write text lines, given without their ends, one after the other."""
+    """Write lines of text, given without line ends, to a file."""
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", newline="\n") as file:
@@ -99,7 +99,7 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
 
 
 def written_lines(path: str | Path) -> list[str]:
-    """Lines that `write_lines` wrote: Unicode's other separators of lines may stand in them."""
+    """Split a text into the lines of `write_lines`: at newlines only, not at Unicode separators."""
     text = Path(path).read_text(encoding="utf-8").removesuffix("\n")
     return text.split("\n") if text else []
 
@@ -108,7 +108,7 @@ def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
     """Write plain values as JSON, indented for people unless ``indent`` is None.
 
     Raises:
-        ValueError: a number that JSON lacks (NaN, infinity).
+        ValueError: a value has no form in JSON (NaN, infinity).
     """
     try:
         text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
@@ -118,15 +118,15 @@ def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
 
 
 def read_json(path: str | Path, kind: type | None = None) -> Any:
-    """Content of a JSON file.
+    """Read a JSON file, and check that it holds the expected type.
 
     Args:
         path: the file's path.
-        kind: ``dict`` or ``list``, which it must hold; None for anything.
+        kind: type that the file must hold, ``dict`` or ``list``; None: any type.
 
     Raises:
-        FileNotFoundError: it does not exist.
-        ValueError: it is not JSON, or holds something else.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not JSON, or holds another type.
     """
     path = Path(path)
     if not path.is_file():

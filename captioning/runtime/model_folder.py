@@ -1,4 +1,4 @@
-"""Finds a saved model or a data set: in a folder, or on the hub by its name and commit."""
+"""Find a saved model or a dataset, in a folder or on the Hugging Face hub by name and commit."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def model_folder(
     marker: str = "config.json",
     files: Sequence[str] = HUB_FILES,
 ) -> Path:
-    """The folder of a model, fetched from the hub if ``name`` is none.
+    """Find a model's folder; download the model from the hub if ``name`` is not a folder.
 
     Args:
-        name: folder with a file ``marker``, or a name on the hub: with the commit that is wanted,
-            ``OWNER/NAME@COMMIT``, or without one where the user keeps the model, in
+        name: folder with a file ``marker``, or a name on the hub with its commit,
+            ``OWNER/NAME@COMMIT``. The commit may be left out if the user keeps the model in
             ``models/OWNER/NAME`` (`own_folder`).
-        instead: the alternative without a hub, for the message.
-        further_files: patterns of files that are fetched beside ``files``.
+        instead: alternative that needs no hub, for the message.
+        further_files: patterns of files to download in addition to ``files``.
         marker: the file that makes a folder a model.
-        files: patterns of files that are fetched.
+        files: patterns of files to download.
 
     Raises:
-        FileNotFoundError: no such folder, or no model in it.
-        ValueError: a file, a name without its commit, or files that differ from the commit's.
+        FileNotFoundError: the folder does not exist or holds no model.
+        ValueError: ``name`` is a file or lacks its commit, or files differ from the commit's.
         ConnectionError: the hub cannot be reached.
     """
     folder = Path(name)
@@ -60,8 +60,8 @@ def model_folder(
         return folder
     if folder.is_file():
         raise ValueError(
-            f"{name} is a file; give the folder of a saved model. `captioning convert` makes one "
-            "of a checkpoint that its authors published, such as BLIP's (docs/guides/share.md)"
+            f"{name} is a file; give the folder of a saved model. `captioning convert` makes that "
+            "folder of an authors' checkpoint, such as BLIP's (docs/guides/share.md)"
         )
     if folder.is_dir() or name.startswith((".", "/")):
         raise FileNotFoundError(
@@ -70,14 +70,14 @@ def model_folder(
     repository, _, commit = name.partition("@")
     kept = own_folder("models") / repository
     if not commit and (kept / marker).is_file():
-        log.info(f"{name} is {kept}")
+        log.info(f"{name} is read from {kept}")
         return kept
     if not _COMMIT.fullmatch(commit):
         hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
         raise ValueError(
             f"{name!r} is no folder, is not in {kept}, and as a name on the model hub it lacks its "
-            f"commit, without which other files may come one day: {_pinned(hub, repository)}, or "
-            f"use {instead}"
+            f"commit, without which its files could change: {_pinned(hub, repository)}, or use "
+            f"{instead}"
         )
     return _fetched(
         repository,
@@ -89,7 +89,7 @@ def model_folder(
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a model's name stands for without the hub; None for one of the hub.
+    """Folder that a model's name stands for on this machine; None if the name is on the hub.
 
     Args:
         name: see `model_folder`.
@@ -100,14 +100,13 @@ def local_folder(name: str) -> Path | None:
 
 
 def data_folder(name: str | Path) -> Path:
-    """The folder of a data set: itself, or fetched from the hub by its name and commit.
+    """Find a dataset's folder; download the dataset from the hub for ``OWNER/NAME@COMMIT``.
 
     Args:
         name: folder, or ``OWNER/NAME@COMMIT``.
 
     Raises:
-        ValueError: a name without the 40 digits of its commit, or files that differ from the
-            commit's.
+        ValueError: the commit lacks its 40 digits, or files differ from the commit's.
         ConnectionError: the hub cannot be reached.
     """
     repository, mark, commit = str(name).partition("@")
@@ -115,8 +114,8 @@ def data_folder(name: str | Path) -> Path:
         return Path(name)
     if not _COMMIT.fullmatch(commit):
         raise ValueError(
-            f"{str(name)!r} is no folder, and as a data set of the hub it lacks its commit: write "
-            f"{repository}@COMMIT, with the 40 digits that its page on the hub shows"
+            f"{str(name)!r} is not a folder, and as a dataset on the hub it lacks its commit: "
+            f"write {repository}@COMMIT with the 40 digits that its page on the hub shows"
         )
     return _fetched(
         repository,
@@ -128,12 +127,12 @@ def data_folder(name: str | Path) -> Path:
 
 
 def _fetched(repository: str, commit: str, *, place: str, remedy: str, **options: Any) -> Path:
-    """The folder of a commit, fetched from the hub and held against its digests.
+    """Download a commit from the hub, check its files' digests, and return its folder.
 
     Args:
-        repository, commit: ``OWNER/NAME``, and the 40 digits.
-        place, remedy: parts of the message where that fails.
-        **options: of huggingface_hub's ``snapshot_download``.
+        repository, commit: ``OWNER/NAME``, and the 40 digits of the commit.
+        place, remedy: parts of the error message if the download fails.
+        **options: options of huggingface_hub's ``snapshot_download``.
     """
     hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
     errors = request_errors(hub)
@@ -152,14 +151,14 @@ def _fetched(repository: str, commit: str, *, place: str, remedy: str, **options
 
 
 def request_errors(hub: Any) -> tuple[type[Exception], ...]:
-    """Errors of requests that huggingface_hub makes, besides OSError and ValueError."""
+    """Types of errors that huggingface_hub's requests raise, besides OSError and ValueError."""
     # its library of requests changed between versions, and with it the type of their errors
     library = importlib.import_module(type(hub.utils.get_session()).__module__.partition(".")[0])
     return (library.HTTPError,)
 
 
 def _pinned(hub: Any, repository: str) -> str:
-    """What to write instead of a name without its commit."""
+    """Suggest how to write a hub name that lacks its commit."""
     unreachable = (OSError, ValueError, *request_errors(hub))
     lookups = (  # what an earlier download brought, else what the hub has today
         lambda: Path(hub.snapshot_download(repository, local_files_only=True)).name,
@@ -167,18 +166,18 @@ def _pinned(hub: Any, repository: str) -> str:
     )
     for look_up in lookups:
         with suppress(*unreachable):
-            return f"write {repository}@{look_up()}, if those files are what you want"
-    return f"write {repository}@COMMIT, with the 40 digits that its page on the hub shows"
+            return f"write {repository}@{look_up()} if you want the files of this commit"
+    return f"write {repository}@COMMIT with the 40 digits that its page on the hub shows"
 
 
 def _check_fetched(folder: Path) -> None:
-    """Hold files against the digests that their commit names.
+    """Compare downloaded files with the digests that their commit names.
 
     The hub's cache is a folder of links to files that are named by their digests: SHA-256 of large
     ones, git's SHA-1 of others.
 
     Raises:
-        ValueError: a file differs.
+        ValueError: a file differs from its digest.
     """
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
@@ -192,14 +191,14 @@ def _check_fetched(folder: Path) -> None:
                 digest = hashlib.sha1(header + file.read()).hexdigest()
         if digest != blob.name:
             raise ValueError(
-                f"{path}: not the file of this commit (digest {digest}, wanted {blob.name}); "
-                f"delete {blob} and run this again"
+                f"{path}: not the file of this commit (digest {digest}, expected {blob.name}); "
+                f"delete {blob} and repeat the command"
             )
 
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """No bar of transformers' own while weights are read: it takes seconds, and a run has bars."""
+    """Hide transformers' progress bar for loading weights, which takes seconds."""
     library: Any = importlib.import_module("transformers.utils.logging")
     was_enabled = library.is_progress_bar_enabled()
     library.disable_progress_bar()
@@ -212,7 +211,7 @@ def quiet_loading() -> Iterator[None]:
 
 @contextmanager
 def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
-    """Errors of libraries about a model's files name the model or the damaged file, in a line.
+    """Turn libraries' errors about a model's files into one line that names model or damaged file.
 
     Args:
         name: the model's name.
@@ -229,28 +228,28 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
         refuse_damaged(Path(name) if folder is None else folder, error)
         reason = re.sub(r"\s+", " ", str(error)).strip()[:200]
         raise ValueError(
-            f"{name}: a file of the model is damaged or does not fit the others ({reason}); fetch "
-            "or save the model again"
+            f"{name}: a file of the model is damaged or does not fit the other files ({reason}); "
+            "fetch or save the model again"
         ) from error
 
 
 def refuse_damaged(folder: Path, error: Exception) -> None:
-    """Name the file that explains an error of a library, if one of the model's cannot be read.
+    """Raise an error that names the unreadable file of a model, if there is such a file.
 
     Raises:
-        ValueError: such a file.
+        ValueError: a file of the model cannot be read.
     """
     if problem := _damaged_file(folder):
         raise ValueError(f"{problem}; fetch or save the model again") from error
 
 
 def _damaged_file(folder: Path) -> str:
-    """The first file of a model's folder that cannot be read, and why; empty where all can be."""
+    """Say which file of a model's folder cannot be read and why; empty if all can be read."""
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         with path.open("rb") as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
         if is_pointer:
-            return f"{path} is a pointer of Git LFS, not the file itself (git lfs pull brings it)"
+            return f"{path} is a pointer of Git LFS, not the file itself (run: git lfs pull)"
         try:
             if path.suffix == ".json":
                 json.loads(path.read_bytes())
@@ -265,7 +264,7 @@ def _damaged_file(folder: Path) -> str:
 
 
 def weights_identity(folder: Path, *, without: str = "") -> str:
-    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them.
+    """Hash a model's weights and settings without loading them (SHA-256, first 32 hex digits).
 
     Args:
         folder: the model's folder.
@@ -291,29 +290,29 @@ def load_network(
     older_files: bool = False,
     **options: Any,
 ) -> Any:
-    """A network of transformers, all of its weights read from safetensors.
+    """Load a network of transformers, all of its weights from safetensors files.
 
     Args:
-        network: its class.
+        network: class of the network.
         folder: see `model_folder`.
         name: name of the model as the config has it, for messages.
         kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
         dtype: dtype of the weights.
-        older_files: a folder without safetensors may have ``pytorch_model.bin``, from which tensors
-            alone are read.
+        older_files: whether ``pytorch_model.bin`` may stand in for safetensors; only tensors are
+            read from it.
         **options: options of ``from_pretrained``.
 
     Raises:
-        FileNotFoundError: no safetensors in the folder.
-        ValueError: weights that are lacking, or a damaged file.
+        FileNotFoundError: the folder holds no safetensors file.
+        ValueError: weights are missing, or a file is damaged.
     """
     has_safe = bool(list(folder.glob("*.safetensors")))
     is_older = older_files and not has_safe and (folder / OLDER_FILE).is_file()
     if not has_safe and not is_older:
         raise FileNotFoundError(
-            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
-            "read"
+            f"{name}: no safetensors in it; other weight files may contain code, so save the model "
+            "with safetensors"
         )
     load = _load_older if is_older else _load_safe
     if is_older:
@@ -324,13 +323,13 @@ def load_network(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(
-            f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
+            f"{name}: the weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
     return model
 
 
 def _check_layers(path: Path) -> None:
-    """Refuse a number of layers that no model has: transformers would build them without end."""
+    """Raise an error for too many layers, which transformers would build without end."""
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for key, number in _numbers_of_layers(settings):
         if number > MOST_LAYERS:
@@ -354,7 +353,7 @@ def _load_safe(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[st
 
 
 def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """From the tensors of a file of `torch.save`."""
+    """Build the network from the tensors of a file of `torch.save`."""
     config = importlib.import_module("transformers").AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
@@ -365,7 +364,7 @@ def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[s
 
 
 def load_plain(path: Path) -> Any:
-    """Content of a file of `torch.save`, on the CPU: tensors and plain values.
+    """Load a file of `torch.save` on the CPU, tensors and plain values only.
 
     Raises:
         ValueError: the file is damaged, or holds objects, which could run code.
@@ -375,14 +374,14 @@ def load_plain(path: Path) -> Any:
     except Exception as error:  # the reader raises a dozen types, pickle's among them
         problem = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{path}: not plain tensors ({problem}); objects are not loaded, as they could run "
-            "code: where you trust the file, save its state_dict alone with torch.save"
+            f"{path}: not plain tensors ({problem}). Python objects are not loaded, as they could "
+            "run code. If you trust the file, save its state_dict alone with torch.save"
         ) from error
 
 
 @functools.cache
 def memory_key() -> str:
-    """The name of the cache of a transformers network, as its argument and output.
+    """Name under which a transformers network takes and returns its cache of keys and values.
 
     Version 5.24 renamed ``past_key_values`` to ``cache``.
     """
@@ -392,7 +391,7 @@ def memory_key() -> str:
 
 
 def checkpoint_layers(network: Any) -> None:
-    """Let a network of transformers compute layers again instead of keeping their outputs."""
+    """Turn on gradient checkpointing: recompute layers instead of keeping their outputs."""
     enable = getattr(network, "activation_checkpointing_enable", None)
     if enable is None:  # as transformers called it before its version 5
         enable = network.gradient_checkpointing_enable

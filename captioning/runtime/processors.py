@@ -1,4 +1,4 @@
-"""Image-to-text models of transformers and their processors, from their folders."""
+"""Load image-to-text models of transformers and their processors from folders."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import damage_named, load_network, model_folder, refuse_damaged
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
-NO_HUB = "a folder of another model, or model=updown_small"
+NO_HUB = "the folder of another model, or model=updown_small"
 # Families of transformers' list of image-to-text models that write no captions of photos.
 REFUSED = {
-    "diffusion_gemma": "it denoises the tokens of a text together, so a caption has no loss by "
-    "token",
-    "evolla": "it reads proteins, no photos",
-    "idefics": "each of its steps reads the photo again; take idefics2 or idefics3",
-    "instructblipvideo": "it reads films of four frames; take instructblip",
-    "mistral4": "it reads text alone; photos of this text model go through mistral3",
-    "pi0": "it moves a robot and writes no words",
-    "shieldgemma2": "its processor asks questions of its own, about safety",
-    "udop": "its processor reads the words of a page, by OCR",
+    "diffusion_gemma": "it denoises all tokens of a text together, so it gives no loss per token",
+    "evolla": "it reads proteins instead of photos",
+    "idefics": "each of its steps reads the photo again; use idefics2 or idefics3",
+    "instructblipvideo": "it reads video clips of four frames; use instructblip",
+    "mistral4": "it reads text only; the version of this model that reads photos is mistral3",
+    "pi0": "it controls a robot and writes no text",
+    "shieldgemma2": "its processor adds its own questions about safety",
+    "udop": "its processor only reads the words of a page (OCR)",
 }
 # On the hub these have an image processor and a tokenizer, but no processor of both.
 WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
@@ -39,16 +38,16 @@ WeightType = Literal["float32", "bfloat16", "float16"]
 
 
 def image_text_folder(name: str, *, weights: bool = False) -> Path:
-    """The folder of an image-to-text model.
+    """Find the folder of an image-to-text model.
 
     Args:
         name: hub name or folder.
-        weights: whether its weights are needed.
+        weights: whether the weights must be present.
 
     Raises:
-        FileNotFoundError: no such folder, no model in it, or no weights where they are needed.
+        FileNotFoundError: the folder, its model or its needed weights do not exist.
         ConnectionError: the hub cannot be reached.
-        ValueError: an address.
+        ValueError: ``name`` is the address of a server.
     """
     if name.lower().startswith(("http://", "https://")):
         raise ValueError(
@@ -59,15 +58,15 @@ def image_text_folder(name: str, *, weights: bool = False) -> Path:
     folder = model_folder(name, instead=NO_HUB, files=files)
     if weights and not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(
-            f"{name}: no model.safetensors in it; other files of weights may hold programs and "
-            "are not read: save the model with safetensors"
+            f"{name}: no model.safetensors in it; other weight files may contain code, so save the "
+            "model with safetensors"
         )
     return folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorPair:
-    """An image processor and a tokenizer where a model has no processor of both.
+    """Image processor and tokenizer of a model without a combined processor.
 
     Attributes:
         image_processor: image processor of transformers.
@@ -78,27 +77,27 @@ class ProcessorPair:
     tokenizer: Any
 
     def __call__(self, *, images: Sequence[Any], **options: Any) -> Any:
-        """The image processor's tensors of photos; these models read no prompt."""
+        """Turn photos into tensors by the image processor; these models read no prompt."""
         return self.image_processor(images, **options)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write both, as the hub's folders of these models have them."""
+        """Write image processor and tokenizer in the layout of these models on the hub."""
         self.image_processor.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
 @lru_cache(maxsize=4)
 def load_processor(folder: Path, *, captions: bool = True) -> Any:
-    """The processor of a model; its tokenizer pads before the prompts.
+    """Load a model's processor, set up to pad on the left, before the prompts.
 
     Args:
         folder: the model's folder.
         captions: whether the model must be one that can caption photos.
 
     Raises:
-        FileNotFoundError: the folder has none, or no tokenizer.
-        ValueError: it cannot be read, or belongs to another kind of model.
-        ModuleNotFoundError: it needs a package that is not installed.
+        FileNotFoundError: the folder holds no processor or no tokenizer.
+        ValueError: the processor is damaged, or belongs to another kind of model.
+        ModuleNotFoundError: the processor needs a package that is not installed.
     """
     if captions:
         check_family(folder, str(folder))
@@ -109,12 +108,12 @@ def load_processor(folder: Path, *, captions: bool = True) -> Any:
     ):
         raise FileNotFoundError(
             f"{folder}: no processor_config.json or preprocessor_config.json in it; save the "
-            "model's processor beside it: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+            "model's processor there: AutoProcessor.from_pretrained(NAME).save_pretrained(FOLDER)"
         )
     if not any(path for pattern in OF_TOKENIZERS for path in folder.glob(pattern)):
         raise FileNotFoundError(
-            f"{folder}: no tokenizer.json in it; save the model's tokenizer beside it: "
-            "AutoTokenizer.from_pretrained(NAME).save_pretrained(it)"
+            f"{folder}: no tokenizer.json in it; save the model's tokenizer there: "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
         )
     try:
         if model_kind(folder) in WITHOUT_PROCESSOR:
@@ -132,23 +131,23 @@ def load_processor(folder: Path, *, captions: bool = True) -> Any:
         refuse_damaged(folder, error)
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{folder}: its processor cannot be read ({reason}); save the model's processor and "
-            "tokenizer again: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+            f"{folder}: the processor cannot be read ({reason}): save processor and tokenizer "
+            "again with AutoProcessor.from_pretrained(NAME).save_pretrained(FOLDER)"
         ) from error
     _check_kind(processor, folder)
     return processor
 
 
 def _check_kind(processor: Any, folder: Path) -> None:
-    """Refuse a processor that belongs to another kind of model, or that has no tokenizer."""
+    """Raise an error if the processor belongs to another kind of model or lacks a tokenizer."""
     auto: Any = importlib.import_module("transformers.models.auto.processing_auto")
     kind = model_kind(folder)
     expected = auto.PROCESSOR_MAPPING_NAMES.get(kind)
     name = type(processor).__name__
     if expected is not None and name != expected:
         raise ValueError(
-            f"{folder}: {name} does not fit its model of kind {kind!r}, which wants {expected}; "
-            "save the processor that belongs to the weights"
+            f"{folder}: {name} does not fit its model of kind {kind}, which needs {expected}: save "
+            "the processor of the model that has these weights"
         )
     if getattr(getattr(processor, "tokenizer", None), "backend_tokenizer", None) is None:
         raise ValueError(
@@ -157,12 +156,12 @@ def _check_kind(processor: Any, folder: Path) -> None:
 
 
 def check_family(folder: Path, name: str) -> None:
-    """Refuse a model of a family that cannot caption photos.
+    """Raise an error for a model of a family that cannot caption photos.
 
     transformers itself would read such a folder as another family's, with a warning.
 
     Raises:
-        ValueError: such a model; names the family and the reason.
+        ValueError: the family cannot caption photos; the message says why.
     """
     kind = model_kind(folder)
     auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
@@ -170,8 +169,8 @@ def check_family(folder: Path, name: str) -> None:
     instead = "choose an image-to-text model, such as BLIP, LLaVA or Qwen-VL"
     if not kind:
         raise ValueError(
-            f"{folder / 'config.json'} names no model_type, by which transformers knows a model; "
-            "fetch or save the model again"
+            f"{folder / 'config.json'} names no model_type, by which transformers recognises a "
+            "model; fetch or save the model again"
         )
     if kind in REFUSED:
         raise ValueError(f"{name}: {kind} is not a captioner: {REFUSED[kind]}")
@@ -191,10 +190,10 @@ def check_family(folder: Path, name: str) -> None:
 
 
 def model_kind(folder: Path) -> str:
-    """The kind of model, such as ``"git"``; empty where its config names none.
+    """Kind of the model (``model_type``), such as ``"git"``; empty if its config names none.
 
     Raises:
-        ValueError: a config that cannot be read.
+        ValueError: the config cannot be read.
     """
     path = folder / "config.json"
     with damage_named(str(folder)):
@@ -210,7 +209,7 @@ def model_kind(folder: Path) -> str:
 
 @contextmanager
 def refuse_misfit(name: str, processor: Any, network: Any) -> Iterator[None]:
-    """Turns the error of a trial into one line that names processor and network.
+    """Turn an error of a trial run into one line that names processor and network.
 
     Raises:
         ValueError: the trial failed.
@@ -221,13 +220,12 @@ def refuse_misfit(name: str, processor: Any, network: Any) -> Iterator[None]:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{name}: its processor ({type(processor).__name__}) does not fit its network "
-            f"({type(network).__name__}): {reason}; copy the model's own processor beside its "
-            "weights"
+            f"({type(network).__name__}): {reason}. Copy the model's own processor into its folder"
         ) from error
 
 
 def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    """The network of an image-to-text model, in evaluation mode.
+    """Load the network of an image-to-text model, in evaluation mode.
 
     Args:
         name: hub name, or folder with ``config.json`` and safetensors.
@@ -235,9 +233,9 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options:
         **options: options of ``from_pretrained``.
 
     Raises:
-        FileNotFoundError: no such folder, or no safetensors in it.
+        FileNotFoundError: the folder does not exist or holds no safetensors file.
         ConnectionError: the hub cannot be reached.
-        ValueError: another kind of model, or weights that are missing.
+        ValueError: the model is of another kind, or weights are missing.
     """
     transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
     folder = image_text_folder(name, weights=True)
@@ -249,7 +247,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options:
     except (KeyError, ValueError, OSError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{name}: not an image-to-text model that transformers knows ({reason})"
+            f"{name} is not an image-to-text model known to transformers ({reason})"
         ) from error
     kind = network.__name__
     return load_network(network, folder, name=name, kind=kind, dtype=dtype, **options)

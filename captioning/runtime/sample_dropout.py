@@ -1,6 +1,6 @@
-"""Dropout whose masks depend on each sample alone, not on its batch or its process.
+"""Dropout whose masks depend only on the sample, not on its batch or its process.
 
-So several processes train as one does, however they share out a batch. A mask's value is
+Training is then the same for any number of processes. A mask's value is
 
     (a * c + b) mod 2^32 < share * 2^32,
 
@@ -9,11 +9,11 @@ random by feature and call. Any two values of a mask are independent, like rando
 (multiply-shift hashing: Dietzfelbinger, 1996). Unlike torch's generator this needs few operations,
 which also makes it several times faster on a CPU.
 
-Networks need not know of it: within `by_caption` and `by_image` it takes the place of torch's
-``dropout``, also of that in ``scaled_dot_product_attention``.
+Networks need no change: within `by_caption` and `by_image`, this dropout replaces torch's
+``dropout``, also the dropout in ``scaled_dot_product_attention``.
 
 On a GPU torch's own dropout is one operation, and its attention needs no matrix of weights:
-`use_torchs` goes back to it for a whole run.
+`use_torchs` restores torch's dropout for a whole run.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _native_attention = functional.scaled_dot_product_attention
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """``int64`` numbers whose bits all depend on all bits of those given."""
+    """Hash ``int64`` numbers: each output bit depends on all input bits."""
     numbers = (numbers ^ (numbers >> 30)) * FIRST
     numbers = (numbers ^ (numbers >> 27)) * SECOND
     return numbers ^ (numbers >> 31)
 
 
 class AbstractKeys(ABC):
-    """The meaning of the first axis of tensors."""
+    """Random keys of the first axis of tensors: what each row belongs to."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
@@ -63,12 +63,12 @@ class AbstractKeys(ABC):
 
     @abstractmethod
     def _make(self) -> Tensor:
-        """The `numbers`."""
+        """Compute the `numbers` when they are first used."""
 
     def places(self, shape: Sequence[int]) -> tuple[Tensor, Tensor] | None:
-        """Factors and summands by position, ``(*shape[:-1], 1) int32``.
+        """Factors and summands of the hash by position, each ``(*shape[:-1], 1) int32``.
 
-        None where the first axis has no whole number of places for each key.
+        None if the first axis is not a multiple of the number of keys.
         """
         number, *others = shape
         if not number or number % len(self.numbers):
@@ -82,11 +82,11 @@ class AbstractKeys(ABC):
 
 
 class SampleKeys(AbstractKeys):
-    """Of captions or pictures.
+    """Dropout keys of captions or images, one per row.
 
     Args:
-        find: gives ``(K,) int64`` that tell them apart, the same in any batch, on the host; it is
-            called when something is dropped.
+        find: returns ``(K,) int64`` identifiers, the same in any batch, on the CPU; it is called at
+            the first dropout.
         device: device of the tensors.
     """
 
@@ -105,12 +105,12 @@ class SampleKeys(AbstractKeys):
 
 
 class TokenKeys(AbstractKeys):
-    """Of single tokens.
+    """Dropout keys of single tokens, one per row.
 
     Args:
-        sequences: sequences of whose tokens there is a row each.
-        index: ``(M,) int64`` the position of each token's sequence among these.
-        steps: ``(M,) int64`` of each token in its sequence.
+        sequences: keys of the sequences that the tokens belong to.
+        index: ``(M,) int64`` the position of each token's sequence in ``sequences``.
+        steps: ``(M,) int64`` the position of each token in its sequence.
     """
 
     def __init__(self, sequences: AbstractKeys, index: Tensor, steps: Tensor) -> None:
@@ -123,7 +123,7 @@ class TokenKeys(AbstractKeys):
 
 
 def _random_pairs(numbers: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Two ``int32`` numbers, the first one odd, for each place of axes after the first."""
+    """Two random ``int32`` numbers per position, the first odd; ``axes`` is the shape."""
     places = numbers.view(-1, *[1] * (len(axes) - 1))
     for axis, size in enumerate(axes[1:], start=1):
         steps = torch.arange(size, device=numbers.device) * (STEP * (2 * axis + 1) % 2**63)
@@ -134,18 +134,18 @@ def _random_pairs(numbers: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]
 
 @functools.lru_cache(maxsize=64)
 def _feature_numbers(size: int, device: torch.device) -> Tensor:
-    """``(size,) int32`` odd numbers, random by position."""
+    """``(size,) int32`` odd random numbers, one per feature."""
     with torch.inference_mode(mode=False):
         return (_mixed(torch.arange(1, size + 1) * STEP).to(torch.int32) | 1).to(device)
 
 
 def _drawn() -> int:
-    """A number of torch's generator on the host, which checkpointed layers draw again."""
+    """Draw from torch's CPU generator; recomputed checkpointed layers draw the same number."""
     return int(torch.randint(2**31, ()))
 
 
 def _next_number() -> int:
-    """What `_drawn` will give next; torch's generator stays as it is."""
+    """Next number that `_drawn` will return, without advancing torch's generator."""
     state = torch.get_rng_state()
     number = _drawn()
     torch.set_rng_state(state)
@@ -153,7 +153,7 @@ def _next_number() -> int:
 
 
 def _dropped(places: tuple[Tensor, Tensor], size: int, share: float) -> Tensor:
-    """Where a mask of ``size`` features is 0."""
+    """Mask of the values to drop: True with probability ``share``; ``size`` features."""
     factors, summands = places
     features = _feature_numbers(size, factors.device) * (2 * _drawn() + 1 - 2**31)
     if factors.device.type == "cpu":  # faster there than one operation
@@ -164,7 +164,7 @@ def _dropped(places: tuple[Tensor, Tensor], size: int, share: float) -> Tensor:
 
 
 class _Current:
-    """The keys in use; of all threads, as those of the backward pass need them, too."""
+    """Dropout keys in use, shared by all threads, as the backward pass runs in another thread."""
 
     keys: AbstractKeys | None = None
     told: bool = False
@@ -187,8 +187,8 @@ def _tell(shape: Sequence[int]) -> None:
     if not _Current.told:
         _Current.told = True
         log.info(
-            f"dropout of a tensor of shape {tuple(shape)} cannot follow samples: its masks will "
-            "depend on the number of processes"
+            f"dropout of a tensor of shape {tuple(shape)} cannot depend on samples alone: its "
+            "masks will depend on the number of processes"
         )
 
 
@@ -202,7 +202,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As torch's own, which it calls where nothing is dropped."""
+    """Attention with dropout by sample; call torch's own attention where nothing is dropped."""
     if not dropout_p or _Current.keys is None:
         return _native_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -223,7 +223,7 @@ def _attention(
 
 
 def use_torchs(is_on: bool) -> None:
-    """Switch to dropout by torch's generator (``speed.torch_dropout``), or back to by sample.
+    """Use dropout by torch's generator (``speed.torch_dropout``), or return to dropout by sample.
 
     Masks by torch's generator depend on batches, devices and the number of processes.
     """
@@ -231,18 +231,18 @@ def use_torchs(is_on: bool) -> None:
 
 
 def drops_by_sample() -> bool:
-    """Whether dropout goes by sample here; its numbers are then drawn on the host."""
+    """Whether dropout is by sample at the moment; its random numbers are then drawn on the CPU."""
     return _Current.keys is not None
 
 
 def goes_by_sample() -> bool:
-    """Whether dropout will within `by_caption` and `by_image`, see `use_torchs`."""
+    """Whether `by_caption` and `by_image` will apply dropout by sample, see `use_torchs`."""
     return not _Current.torchs
 
 
 @contextmanager
 def under(keys: AbstractKeys | None) -> Iterator[None]:
-    """Dropout by these keys within; None: torch's own."""
+    """Apply dropout by these keys within the block; None: torch's own dropout."""
     before = _Current.keys
     _use(keys)
     try:
@@ -263,7 +263,7 @@ def _use(keys: AbstractKeys | None) -> None:
 
 
 def by_token(sequences: Tensor, steps: Tensor) -> AbstractContextManager[None]:
-    """Within dropout by caption or picture: where tensors have a row a token of it.
+    """Apply dropout by token within the block, where tensors have one row per token.
 
     Args:
         sequences: ``(M,) int64`` the position of each token's sequence in the batch.
@@ -274,32 +274,32 @@ def by_token(sequences: Tensor, steps: Tensor) -> AbstractContextManager[None]:
 
 
 def by_sequence() -> AbstractContextManager[None]:
-    """Within `by_token`: where tensors have a row a sequence again."""
+    """Return to dropout by sequence inside `by_token`, where tensors have one row per sequence."""
     keys = _Current.keys
     return under(keys.sequences if isinstance(keys, TokenKeys) else keys)
 
 
 def by_caption(batch: Batch, places: Tensor | None = None) -> AbstractContextManager[None]:
-    """Dropout by caption within, where tensors have a row a caption.
+    """Apply dropout by caption within the block, where tensors have one row per caption.
 
     Args:
         batch: the captions.
-        places: ``(B',) int64`` of those that have a row, on the host; None: all.
+        places: ``(B',) int64`` of the captions that have a row, on the CPU; None: all.
     """
     chosen = slice(None) if places is None else places
     return under(SampleKeys(lambda: batch.host.rows[chosen], batch.rows.device))
 
 
 def by_name(names: Sequence[Any], device: torch.device) -> AbstractContextManager[None]:
-    """Dropout within by anything that is told apart by its text, with a row each."""
+    """Apply dropout by name within the block, where tensors have one row per name."""
     return under(SampleKeys(lambda: torch.tensor([_number_of(name) for name in names]), device))
 
 
 def by_image(batch: Batch) -> AbstractContextManager[None]:
-    """Dropout by picture within, where tensors have a row a picture.
+    """Apply dropout by image within the block, where tensors have one row per image.
 
-    A picture goes by its first caption in the batch of all processes, as its name may be another
-    one in other annotations; where that is not known, by its name.
+    The key of an image is its first caption in the batch of all processes, as other annotations may
+    name the image differently. Without that caption, the key is the image's name.
     """
     rows = batch.photo_rows
     if rows is None:
@@ -308,10 +308,10 @@ def by_image(batch: Batch) -> AbstractContextManager[None]:
 
 
 def _number_of(name: Any) -> int:
-    """Below 0, and so no caption's row."""
+    """Hash a name to a negative number, as numbers from 0 are captions' rows."""
     return zlib.crc32(str(name).encode()) - 2**32
 
 
 def replayed() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Of `torch.utils.checkpoint`, as ``context_fn``: layers that are computed again drop alike."""
+    """``context_fn`` for `torch.utils.checkpoint`: recomputed layers drop the same values again."""
     return nullcontext(), under(_Current.keys)

@@ -1,4 +1,4 @@
-"""Distribution of work over the processes of a run, and the end of those that it starts."""
+"""Distribution of work over the processes of a run, and the end of child processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITING = timedelta(days=2)  # for the work of the first process
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's number and the number of processes; 0 and 1 for a single process."""
+    """Rank of this process and number of processes (world size); 0 and 1 for a single process."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
@@ -30,16 +30,16 @@ def distribute(
     *,
     at_once: int | None = None,
 ) -> dict[Item, Value]:
-    """Let each process do its share; all of them return the results of all.
+    """Divide work over all processes; each process returns the results of all items.
 
-    If a process fails, the others do not wait for it: all of them raise.
+    If one process fails, all processes raise instead of waiting.
 
     Args:
-        items: the same in every process.
-        work: done on this process's share, or on some of it at a time.
-        at_once: items of a process after which all wait for each other; None: when all are done.
-            A process that waits for longer than the group's limit, half an hour, ends the run: for
-            work of hours, in which one may be so much slower than the others.
+        items: the items of work, the same in every process.
+        work: called with this process's share of items, or with parts of it.
+        at_once: items per process between two synchronisations; None: once, at the end. Set it for
+            hours of work: a process that waits longer than the group's timeout, half an hour, ends
+            the run.
 
     Raises:
         RuntimeError: another process failed; its own error is raised where it failed.
@@ -61,7 +61,7 @@ def _shared_out(
     rank: int,
     size: int,
 ) -> dict[Item, Value]:
-    """The results of all processes, each of which has done its share of the items."""
+    """Compute this process's share of the items and gather the results of all processes."""
     failure: Exception | None = None
     results: dict[Item, Value] = {}
     try:
@@ -81,10 +81,10 @@ def _shared_out(
 
 
 def by_first(work: Callable[[], Value]) -> Value:
-    """Run ``work`` in the first process, and return its result in every process.
+    """Run ``work`` in the first process and return its result in every process.
 
-    The others wait for it, for up to two days: not by the group of the run, whose limit of half an
-    hour is too short for many captions of an image by METEOR or SPICE.
+    The other processes wait for up to two days, by a group of their own: the run's timeout of half
+    an hour is too short for METEOR or SPICE on many captions of an image.
 
     Raises:
         RuntimeError: in the others, with the text of the error that the first process raised.
@@ -111,9 +111,9 @@ def by_first(work: Callable[[], Value]) -> Value:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as the one that started it has ended, killed or not.
+    """End this process as soon as its parent process has ended, killed or not.
 
-    The worker of a pool waits for work for ever else: it holds both ends of the pipe itself.
+    Otherwise a pool's worker would wait for work for ever, as it holds both ends of the pipe.
     """
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()

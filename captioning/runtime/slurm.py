@@ -1,4 +1,4 @@
-"""The job of Slurm that a program runs in, and its way back into the queue."""
+"""Slurm job that a program runs in: its identifier, preemption and requeueing."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ log = logging.getLogger(__name__)
 
 
 def job_id(environment: Mapping[str, str]) -> str | None:
-    """Slurm's name of this job, of an array ``JOB_TASK``; None outside of Slurm."""
+    """Identifier of this Slurm job, ``JOB_TASK`` in an array; None outside Slurm."""
     if environment.get("SLURM_ARRAY_JOB_ID"):
         return f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
     return environment.get("SLURM_JOB_ID") or None
 
 
 def is_preempted(job: str) -> bool:
-    """Whether Slurm takes the resources for another job.
+    """Whether Slurm preempts this job, that is, takes its resources for another job.
 
-    A cancelled job gets the same signal, and must not come back. A preempted job that ends by
+    A cancelled job gets the same signal, and must not be requeued. A preempted job that ends by
     itself within its grace period would not be requeued.
     """
     shown = _scontrol("show", "job", "--oneliner", job)
@@ -29,14 +29,14 @@ def is_preempted(job: str) -> bool:
 
 
 def requeue(job: str) -> str:
-    """Requeue a Slurm job; returns a line on the outcome."""
+    """Requeue a Slurm job; return a line that says whether this worked."""
     if _scontrol("requeue", job) is None:
         return f"job {job} could not be requeued (scontrol requeue {job}); submit it again"
     return f"job {job} is queued again"
 
 
 def _scontrol(*arguments: str) -> str | None:
-    """What ``scontrol`` prints, or None if it failed; the reason is logged."""
+    """Output of ``scontrol``; None if it failed, with the reason logged."""
     try:
         done = subprocess.run(
             ["scontrol", *arguments], capture_output=True, text=True, timeout=60, check=False

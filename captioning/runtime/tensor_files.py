@@ -1,7 +1,7 @@
-"""Files of safetensors that hold the sum of each of their tensors, and are read against it.
+"""Safetensors files with a checksum for each tensor, which is verified on reading.
 
-The format has none: a flipped bit would be read as a weight. CRC-32 finds damage, as it does in
-files of `torch.save` and in feature stores, and takes a third of a second a GiB.
+The format itself has no checksums: a flipped bit would be read as a weight. CRC-32 detects damage,
+as in files of `torch.save` and in feature stores, at a third of a second per GiB.
 
 `weights_digest` identifies a network by its tensors, for caches.
 """
@@ -27,7 +27,7 @@ SUMS = "crc32"  # key of the file's metadata
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors with their sums; the file appears complete or not at all.
+    """Write tensors with their checksums to a file, atomically.
 
     Args:
         path: a ``.safetensors`` file.
@@ -51,11 +51,11 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a file; one without sums, as of older versions, is taken as it is.
+    """Read tensors and metadata; verify checksums, which files of older versions lack.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it is not a safetensors file, or differs from its checksums.
+        ValueError: the file is not in the safetensors format, or differs from its checksums.
     """
     path = Path(path)
     if not path.is_file():
@@ -75,9 +75,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _header(content: bytes) -> tuple[bytes, int]:
-    """The header with its metadata in order, and the size of that in ``content``.
+    """Sort the metadata of a file's header; return the new header and the old one's size.
 
-    The library's order changes from run to run, and equal content shall make equal files.
+    The library's order changes between runs, but equal content should give equal files.
     """
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
@@ -98,7 +98,7 @@ def _sum(tensor: Tensor) -> int:
 
 
 def weights_digest(network: nn.Module) -> str:
-    """Hash of all tensors of a network that its outputs depend on (12 hex digits)."""
+    """Hash all tensors of a network that affect its outputs (12 hex digits)."""
     digest = hashlib.sha256()
     for key, tensor in sorted(network.state_dict().items()):
         if not key.endswith("num_batches_tracked"):

@@ -1,4 +1,4 @@
-"""Work that threads do before its results are requested."""
+"""Iterators that let threads compute results before they are requested."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 def done_ahead(
     work: Callable[[Item], Result], items: Iterable[Item], *, threads: int, most_ahead: int
 ) -> Generator[Result]:
-    """Results in order; maximum number of items computed ahead of the requested one.
+    """Yield results in order, while threads compute at most ``most_ahead`` further items.
 
-    An error is raised when its result is requested. Closing it waits for the tasks that have begun.
+    An error is raised when its result is requested. Closing the generator waits for running tasks.
     """
     coming: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -34,7 +34,7 @@ def done_ahead(
 
 
 class _End:
-    """What follows the last item."""
+    """Marker in the queue that no further item follows."""
 
 
 _END = _End()
@@ -43,13 +43,13 @@ _END = _End()
 def done_as_they_come(
     work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
 ) -> Generator[tuple[Item, Result]]:
-    """Items with their results, as these come.
+    """Yield each item with its result, in the order in which results arrive.
 
-    Items are taken when a thread is free for them. Closed, it waits for nothing: a request may
-    take minutes, and Ctrl+C should not.
+    A free thread takes the next item. Closing the generator waits for no thread, as a request may
+    take minutes and Ctrl+C should not.
 
     Raises:
-        Exception: the first one that ``work`` or ``items`` raises; other threads take no more.
+        Exception: the first error of ``work`` or ``items``; threads then take no further item.
     """
     source, taking, stopped = iter(items), threading.Lock(), threading.Event()
     results: queue.Queue[Any] = queue.Queue(maxsize=2 * threads)

@@ -83,7 +83,7 @@ def test_todays_commit_is_asked_for(hub: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_without_network_it_is_said_how(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match="write owner/other@COMMIT, with the 40 digits"):
+    with pytest.raises(ValueError, match="write owner/other@COMMIT with the 40 digits"):
         model_folder("owner/other", instead="a folder")
     with pytest.raises(ConnectionError, match=f"--revision {COMMIT} --local-dir"):
         model_folder(f"owner/other@{COMMIT}", instead="a folder")

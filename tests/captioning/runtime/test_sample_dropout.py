@@ -214,4 +214,4 @@ def test_a_tensor_without_samples_is_told_once(caplog) -> None:
         for _ in range(2):
             assert (functional.dropout(torch.ones(4, 50), 0.5) == 0).any()
     assert len(caplog.records) == 1
-    assert "shape (4, 50) cannot follow samples" in caplog.text
+    assert "shape (4, 50) cannot depend on samples" in caplog.text
