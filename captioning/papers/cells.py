@@ -13,6 +13,7 @@ from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Record
 from captioning.results.runs import METRICS, STEPS, Run, as_number, read_run, read_runs
 
 STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
+NO_METRIC = "This project does not compute this score."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class Cells:
         if way.impossible is not None:
             return Cell(state="not possible", reason=way.impossible)
         if column.metric is None:
-            return Cell(state="not possible", reason=column.differs or "no such metric here")
+            return Cell(state="not possible", reason=column.differs or NO_METRIC)
         differs = tuple(filter(None, (*self._differences(str(row.run)), column.differs)))
         found = ((_seed_of(run), _value(run, row, column)) for run in self.runs_of(str(row.run)))
         measured = {seed: value for seed, value in found if value is not None}
@@ -139,7 +140,7 @@ class Cells:
 
     def way(self, row: Row) -> Way:
         """How a row's run is carried out at this scale."""
-        absent = Way(impossible=f"nothing stands for it at the scale {self.scale}")
+        absent = Way(impossible=f"The scale {self.scale} has no replacement for this run.")
         return self.paper.runs[str(row.run)].ways.get(self.scale, absent)
 
     def _differences(self, name: str) -> tuple[str, ...]:

@@ -20,30 +20,31 @@ SURE = 0.05  # p of an effect that is more than the seeds' spread
 JUDGEMENTS = ("agrees", "too small to tell", "contradicted", "not measured")
 SEEDS = (0, 1, 2)  # of the runs that would decide
 
-HEAD = f"""# What the papers claim, and what was seen here
-Check each claim of the papers against the records, and see which run would decide it.
+HEAD = f"""# The papers' claims, and the effects measured here
+Compare each claim of the papers with the records, and see which runs would decide the claim.
 
 ```
 captioning paper list --effects    # this page; one paper: captioning paper toca --effects
 ```
 
-No row was measured at the papers' own size. The scales `flickr8k` and `miniworld` are small, and
-each paper's page says how they differ from the paper. An effect may be seen in small and be absent
-at full size, or the other way round.
+We measured no row at the size of its paper. The scales `flickr8k` and `miniworld` are small; the
+page of each paper lists the differences. An effect at small size may be absent at full size, and
+an effect at full size may be absent here.
 
-- **published**: the changed row minus the row that it is compared with, in brackets in percent of
-  the latter. None of the five papers gives a spread over seeds, so it may itself be chance.
-- **here**: the mean of that difference over the seeds that both rows have, ± its sample standard
+- **published**: the score of the changed row minus the score of the row it is compared with; in
+  brackets, the difference in percent of the latter. None of the five papers gives a spread over
+  seeds, so a published difference may itself be chance.
+- **here**: the mean of this difference over the seeds that both rows have, ± its sample standard
   deviation.
-- **p**: two-sided, by a paired t-test over these seeds. Three seeds reach p < {SURE:g} only where
-  their differences are much alike.
-- **could show**: the size from which an effect would have p < {SURE:g} with this spread and so many
-  seeds. One seed shows nothing.
-- **agrees**: p < {SURE:g} and the paper's sign. **contradicted**: p < {SURE:g} and the opposite
-  sign, or any sign where the paper sees no difference. **too small to tell**: all others that were
-  measured. The size is not judged, as models and data differ.
-- **would decide**: the two rows' runs at full size with three seeds, the hours of these and of all
-  that they need, as estimated, and the memory of a GPU."""
+- **p**: the p-value of a two-sided paired t-test over these seeds. With three seeds, p < {SURE:g}
+  requires nearly equal differences.
+- **could show**: the smallest effect that would have p < {SURE:g} with this spread and this number
+  of seeds. One seed cannot show any effect.
+- **agrees**: p < {SURE:g}, and the effect has the paper's sign. **contradicted**: p < {SURE:g}, and
+  the effect has the opposite sign, or the paper reports no difference. **too small to tell**: all
+  other measured effects. The judgement ignores the size of an effect, as models and data differ.
+- **would decide**: the runs of both rows at full size with three seeds; the estimated hours of
+  these runs and of the runs they depend on; and the GPU memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +139,8 @@ def effects_page(papers: Sequence[Paper], results: Results) -> list[str]:
         tables += [f"## {paper.title}", f"[Tables and runs]({paper.id}.md)", ""]
         tables += [*effect_lines(paper, results), ""]
     chance = (
-        f"{num_tested} of these judgements have a p; about {SURE * num_tested:.0f} of so many are "
-        f"below {SURE:g} by chance alone."
+        f"{num_tested} of these judgements have a p-value. If no effect existed, about "
+        f"{SURE * num_tested:.0f} of them would be below {SURE:g} by chance."
     )
     return [HEAD, "", *markdown_lines(["paper", *JUDGEMENTS], counts), "", chance, "", *tables]
 
@@ -231,8 +232,8 @@ def _published_values(paper: Paper, effect: Effect) -> list[float | None]:
 def _published(paper: Paper, effect: Effect) -> str:
     changed, base = _published_values(paper, effect)
     if changed is None or base is None:
-        words = {1: "up", -1: "down", 0: "level"}
-        return f"{effect.column} {words[published_sign(paper, effect)]}, without numbers"
+        words = {1: "rises", -1: "falls", 0: "does not change"}
+        return f"{effect.column} {words[published_sign(paper, effect)]}; no numbers published"
     return f"{effect.column} {changed - base:+.3g}{_percent(changed - base, base)}"
 
 
@@ -257,9 +258,9 @@ def _would_decide(paper: Paper, effect: Effect, results: Results) -> str:
     runs = [str(_row(item, name).run) for name in effect.rows]
     ways = [paper.runs[run].ways.get("full", Way(impossible="")) for run in runs]
     if any(name.startswith("here") for name in effect.rows):
-        return "a stand-in for the rows of the paper"
+        return "none: the row replaces rows of the paper"
     if any(way.impossible is not None for way in ways):
-        return "no run: data or code were never released"
+        return "none: data or code were never released"
     tasks = tasks_of(paper, runs, "full", SEEDS, results)
     hours = sum(task.way.hours or 0 for task in tasks)
     memory = {task.way.memory for task in tasks if task.way.memory}

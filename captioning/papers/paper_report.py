@@ -23,7 +23,10 @@ from captioning.results.table_formats import markdown_lines, note_marks, numbere
 from captioning.runtime.files import write_text
 
 CHECKOUT = PACKAGE.parent
-ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."
+ALL_RUNS = (
+    "The numbers count cells with a published number; for all missing runs, run "
+    "captioning paper PAPER --missing."
+)
 # The measured numbers of an item at one scale, as a table that says each thing once.
 # Differences from the paper that hold for all cells are listed above the table, those of a row
 # beside its name. Below are the measures that cannot be made: their rows and columns are left out.
@@ -213,12 +216,12 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
         digits=[table_digits(column) for column in item.columns],
     )
     grid.leave_out()
-    where = cells.paper.scales.get(cells.scale, "not described")
-    lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
+    where = cells.paper.scales.get(cells.scale, "The paper's file does not describe it.")
+    lines = [f"Measured at the scale `{cells.scale}`. {where}", ""]
     everywhere = _common(cell for row in grid.rows.values() for cell in row)
     if everywhere:
         lines += [
-            "All of it differs from the paper:",
+            "All rows below differ from the paper in these points:",
             "",
             *(f"- {text}" for text in everywhere),
             "",
@@ -268,12 +271,12 @@ def _left_out(what: str, names: Sequence[str], reason: str) -> str:
     shown = "; ".join(names[:SHOWN_NAMES])
     more = f"; and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     plural = "s" if len(names) > 1 else ""
-    return f"- not possible, {what}{plural} {shown}{more}: {reason}"
+    return f"- The {what}{plural} {shown}{more} cannot be measured: {reason}"
 
 
 MEASURED = (
-    "A measured cell: mean ± sample standard deviation over the seeds. Numbers in brackets: notes "
-    "below the table on what differs from the paper."
+    "A measured cell shows the mean ± the sample standard deviation over the seeds. A number in "
+    "brackets refers to a note below the table: how the run differs from the paper."
 )
 
 
@@ -309,27 +312,23 @@ def head_lines(item: Item) -> list[str]:
         for row in item.rows
         if row.reason and row.reason[0] == QUOTED
     ]
-    return [*lines, "Quoted by the paper:", "", *quoted, ""] if quoted else lines
+    head = "The paper quotes these rows from other publications:"
+    return [*lines, head, "", *quoted, ""] if quoted else lines
 
 
 def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
     """A page: all items, with the scales that something was measured at, and where it is from."""
     lines = [f"# {paper.title}", paper.citation, "", "```", f"captioning paper {paper.id}", "```"]
-    lines += ["", "Cells with a published number, by what is there of them:", ""]
+    lines += ["", "Number of cells with a published number, by state:", ""]
     lines += [*overview_lines([(paper, scales)]), ""]
     lines += [f"- `{cells.scale}`: {paper.scales[cells.scale]}" for cells in scales]
-    lines += [
-        "",
-        MEASURED,
-        "",
-    ]
-    lines += ["", "## Tables and figures", ""]
+    lines += ["", MEASURED, "", "## Tables and figures", ""]
     for item in paper.items.values():
         lines += head_lines(item)
         for cells in scales:
             lines += measured_lines(item, cells) if _is_measured(item, cells) else []
         unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
-        lines += [f"Nothing measured: {', '.join(unmeasured)}.", ""] if unmeasured else []
+        lines += [f"Not measured at the scale {' or '.join(unmeasured)}.", ""] if unmeasured else []
     lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
     lines += [*_need_lines(paper), *_cost_lines(paper), "", "## Where the numbers come from", ""]
     return [*lines, *_source_lines(scales)]
@@ -343,11 +342,14 @@ def _need_lines(paper: Paper) -> list[str]:
     """What must be there before: files of others."""
     if not paper.needs:
         return []
-    kinds = {True: "the model hub", False: "its makers"}
+    kinds = {True: "the model hub", False: "its authors"}
     full = [need for need in paper.needs if need.scale == "full"]
     rows = [[f"`{need.path}`", need.what, kinds[need.is_on_hub]] for need in full]
-    head = "They need, in the folders of data and models (`CAPTIONING_DATA`, `CAPTIONING_MODELS`):"
-    lines = [head, "", *markdown_lines(["file or folder", "what", "from"], rows), ""]
+    head = (
+        "These runs need the following files in your data folder (`CAPTIONING_DATA`) and your "
+        "models folder (`CAPTIONING_MODELS`):"
+    )
+    lines = [head, "", *markdown_lines(["file or folder", "content", "source"], rows), ""]
     for need in paper.needs:
         if need.scale != "full":
             lines += [f"Runs at the scale `{need.scale}` need `{need.path}`: {need.what}.", ""]
@@ -382,7 +384,7 @@ def _source_lines(scales: Sequence[Cells]) -> list[str]:
             seeds = ", ".join(str(facts["seed"]) for facts in known)
             rows += [[cells.scale, name, seeds, *facts]] if runs else []
     if not rows:
-        return ["Nothing is measured yet."]
+        return ["No run is measured yet."]
     return markdown_lines(["scale", "run", "seeds", "commit", "date", "machine"], rows)
 
 

@@ -133,7 +133,7 @@ def test_a_claim_without_numbers_needs_a_direction(tmp_path: Path, with_effect) 
         effect_lines(paper_of(tmp_path, with_effect), Results(tmp_path / "runs"))
     with_effect["effects"]["ours"]["direction"] = "up"
     lines = effect_lines(paper_of(tmp_path, with_effect), Results(tmp_path / "runs"))
-    assert "| C up, without numbers |" in lines[2]
+    assert "| C rises; no numbers published |" in lines[2]
 
 
 def test_rows_of_our_own_decide_nothing_at_full_size() -> None:
@@ -141,4 +141,4 @@ def test_rows_of_our_own_decide_nothing_at_full_size() -> None:
     lines = effect_lines(load_paper("data_curation"), results)
     of_photos = [line for line in lines if "here by real photos" in line]
     assert of_photos
-    assert all("a stand-in for the rows of the paper" in line for line in of_photos)
+    assert all("none: the row replaces rows of the paper" in line for line in of_photos)

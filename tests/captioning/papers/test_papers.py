@@ -204,7 +204,7 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
         finish(results, paper, seed, score)
     lines = measured_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
     assert lines[2:] == [
-        "All of it differs from the paper:",
+        "All rows below differ from the paper in these points:",
         "",
         "- a small model",
         "",
@@ -217,8 +217,8 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
         "2. another rate",
         "3. no Java",
         "",
-        "- not possible, row Nobody's: never released",
-        "- not possible, column human: no such metric here",
+        "- The row Nobody's cannot be measured: never released",
+        "- The column human cannot be measured: This project does not compute this score.",
         "",
     ]
     assert "- Theirs: Others (2020)" in item_lines(
