@@ -1,4 +1,4 @@
-"""The interface between curation and a source of pictures."""
+"""Abstract classes through which curation gets replacement images from an image source."""
 
 from __future__ import annotations
 

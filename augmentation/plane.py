@@ -1,4 +1,4 @@
-"""Words and texts in the plane, by their vectors: for figures."""
+"""Project embeddings of words and texts to two dimensions, for figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New pairs, or new captions alone: ``captioning augment method=NAME data=NAME out=FOLDER``.
+"""Make new pairs or new captions: ``captioning augment method=NAME data=NAME out=FOLDER``.
 
 Settings are in ``configs/augmentation.yaml``; region_augmentation.md, ssa.md and toca.md in
 docs/cards describe the files.

@@ -1,4 +1,4 @@
-"""The folder of a set: it holds one set, perhaps made by several runs, and no other."""
+"""The folder of an augmented dataset; it refuses runs that have other settings or data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What it costs to give freed memory back to the system: training steps of UpDown, and of a small
-network whose vocabulary is a language model's, on captions of 8 to 25 words.
+"""Benchmark returning freed memory to the operating system, in training steps on a CPU.
 
 python benchmarks/bench_allocator.py [--steps 6] [--rounds 3]
     Steps with glibc's own settings and with this project's, in turns, each in a process of its own

@@ -1,4 +1,4 @@
-"""``captioning app`` over many suspects: time to the page, memory, a decision, a photo.
+"""Benchmark ``captioning app`` with many suspected captions: loading time, memory, response time.
 
     python benchmarks/bench_app.py PHOTO_FOLDER [--suspects 5000] [--browser]
 

@@ -1,4 +1,4 @@
-"""Beam search on BART-base's size, beside transformers' own, on the same weights.
+"""Benchmark beam search of a BART-base model against transformers, with the same weights.
 
     python benchmarks/bench_bart.py [--threads 2] [--rounds 3] [--images 8] [--memory 1 2 4 8 16]
 

@@ -1,4 +1,4 @@
-"""BLIP's training step beside plain transformers code, on the same weights, turn by turn.
+"""Benchmark BLIP's training step against plain transformers code with the same weights.
 
 python benchmarks/bench_blip.py [--layers 12] [--hidden 768] [--side 384] [--images 4]
     [--captions 1] [--words 12] [--vocabulary 30524] [--rounds 5] [--threads N]

@@ -1,4 +1,4 @@
-"""What ``captioning check`` costs: beside an earlier build, beside cleanvision, and on large sets.
+"""Benchmark ``captioning check`` against an earlier version, cleanvision, and on large sets.
 
     python benchmarks/bench_check.py FLICKR8K [--photos 1500] [--before CHECKOUT]
         [--cleanvision PYTHON] [--copies 20000] [--full-copies 3000] [--rounds 1]

@@ -1,4 +1,4 @@
-"""CIC-BART's training step beside plain transformers code, on the same weights, turn by turn.
+"""Benchmark CIC-BART's training step against plain transformers code with the same weights.
 
 python benchmarks/bench_cic_bart.py [--layers 6] [--hidden 768] [--images 4] [--captions 1]
     [--regions 4] [--words 12] [--vocabulary 50465] [--rounds 5] [--threads N]

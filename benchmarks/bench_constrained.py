@@ -1,4 +1,4 @@
-"""Speed of constrained beam search with UpDown, beside the search as it was published.
+"""Benchmark constrained beam search with UpDown against the published implementation.
 
     python benchmarks/bench_constrained.py [--threads 2] [--rounds 3] [--images 16] [--bf16]
 

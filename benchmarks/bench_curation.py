@@ -1,4 +1,4 @@
-"""What curation costs: tracking while training, and the step at an epoch's end.
+"""Benchmark curation: the cost of tracking losses, and of the step at the end of an epoch.
 
 python benchmarks/bench_curation.py tracking [HYDRA_OVERRIDE ...] [--epochs 3] [--rounds 2]
     Trains the config of train.py without curation, with the losses tracked online, and with the

@@ -1,4 +1,4 @@
-"""Self-CIDEr of several captions an image: pair by pair in two plain ways, and ours.
+"""Benchmark self-CIDEr of several captions an image against two plain implementations.
 
     python benchmarks/bench_diversity.py [--images 5000] [--captions 5]
 

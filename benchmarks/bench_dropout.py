@@ -1,4 +1,4 @@
-"""Dropout by sample beside torch's (``speed.torch_dropout``): forward and backward pass.
+"""Benchmark dropout with a seed for each sample against torch's dropout, forward and backward.
 
 python benchmarks/bench_dropout.py [--rounds 7] [--threads 1]
 

@@ -1,4 +1,4 @@
-"""How fast sets are exported, beside ``cp -r`` of the same photos, and how much memory it takes.
+"""Benchmark the export of datasets against ``cp -r`` of the same photos: time and memory.
 
 python benchmarks/bench_export.py [PHOTOS] [--number 20000] [--rounds 3] [--before CHECKOUT]
 

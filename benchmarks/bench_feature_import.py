@@ -1,4 +1,4 @@
-"""Import of features at COCO's size: time, memory, and what the index costs.
+"""Benchmark the import of features at the size of COCO: time, memory, and cost of the index.
 
 ``python benchmarks/bench_feature_import.py [--images 120000] [--regions 36] [--dim 32]``
 

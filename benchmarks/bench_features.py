@@ -1,4 +1,4 @@
-"""Feature extraction and reading: a plain loop against ours, side by side in one run.
+"""Benchmark feature extraction and reading against a plain loop, in one run.
 
 ``python benchmarks/bench_features.py PHOTO_FOLDER [--photos 128] [--rounds 3]``
 

@@ -1,4 +1,4 @@
-"""LoRA of an image-to-text model by TRL's SFTTrainer, transformers' Trainer and this framework.
+"""Benchmark LoRA fine-tuning of a VLM with TRL, transformers' Trainer and this framework.
 
 python benchmarks/bench_fine_tuning.py [--forms smolvlm qwen3_vl llava_onevision]
     [--captions 1 5] [--words 10 150] [--ways ...] [--photos 16] [--batch 8] [--epochs 4]

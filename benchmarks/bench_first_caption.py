@@ -1,4 +1,4 @@
-"""Processor time from the start of ``captioning caption PHOTO`` to its first caption.
+"""Benchmark the CPU time from the start of ``captioning caption PHOTO`` to its first caption.
 
 python benchmarks/bench_first_caption.py PHOTO [--earlier CHECKOUT] [--rounds 3]
     This checkout and an earlier one in turns, each run a process of its own with one thread. A cell

@@ -1,4 +1,4 @@
-"""Captioners at the sizes of their papers: training steps, search and memory, on a GPU or without.
+"""Benchmark captioners at the sizes of their papers: training steps, search and memory.
 
 python benchmarks/bench_full_size.py [--models updown cos_cvae ...] [--precisions 32 tf32 bf16]
     [--rounds 5] [--photos 32] [--dropout torch|sample] [--cuda-graphs yes|no]

@@ -1,4 +1,4 @@
-"""What three tools find in one folder for fine-tuning an image generator, faults planted in it.
+"""Plant faults in a folder for fine-tuning image generators, and compare what three tools find.
 
 python benchmarks/bench_generator_folders.py PHOTOS TOKENS LIST \\
     --caption-audit PROGRAM --lora-audit PROGRAM [--seed 0] [--number 160]

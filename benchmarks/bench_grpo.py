@@ -1,4 +1,4 @@
-"""LoRA on rewards, group-relative: TRL's GRPOTrainer and this framework side by side.
+"""Benchmark GRPO training with LoRA: TRL's GRPOTrainer against this framework.
 
 python benchmarks/bench_grpo.py [--form smolvlm] [--ways trl ours] [--seeds 0 1 2]
     [--photos 8] [--batch 2] [--draws 8] [--tokens 12] [--epochs 3] [--rate 2e-3]

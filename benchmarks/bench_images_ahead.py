@@ -1,4 +1,4 @@
-"""How long an epoch's end waits for pictures, with and without a process that makes them ahead.
+"""Measure how long the end of an epoch waits for images, with and without generating ahead.
 
 python benchmarks/bench_images_ahead.py [HYDRA_OVERRIDE ...] [--epochs 3] [--model FOLDER]
     Trains the config of train.py with REPLACEIMG twice, each time with an empty cache, and prints

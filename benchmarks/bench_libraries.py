@@ -1,4 +1,4 @@
-"""Packages that were looked at, beside our own code: python benchmarks/bench_libraries.py
+"""Compare packages with our own code for the same tasks: python benchmarks/bench_libraries.py
 
 Wants smatch, penman, lemminflect and inflect, which are no dependencies: install them in a folder
 of their own and set PYTHONPATH. Times are processor seconds of this process.

@@ -1,4 +1,4 @@
-"""What curation costs in a loop of one's own: a step of GIT with and without it.
+"""Benchmark curation in a custom training loop: a step of GIT with and without curation.
 
 python benchmarks/bench_loops.py [--size small|base] [--batch 16] [--steps 10] [--device auto]
     plain      the model's own loss, no curation

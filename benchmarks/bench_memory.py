@@ -1,4 +1,4 @@
-"""What memory a step is said to need before it, and what it needs on a CPU.
+"""Compare the memory estimated for a training step with the memory measured on a CPU.
 
     python benchmarks/bench_memory.py --record FILE
 

@@ -1,4 +1,4 @@
-"""The standard scores without SPICE: ours beside plain pycocoevalcap, cold and a second time.
+"""Benchmark the standard metrics without SPICE against pycocoevalcap, on first and second calls.
 
     python benchmarks/bench_metrics.py [--images 5000] [--references 5] [--all] [--rounds 2]
 

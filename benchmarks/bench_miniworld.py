@@ -1,4 +1,4 @@
-"""How fast MiniWorld is made: scenes a second of one core, from nothing to the file on disk.
+"""Benchmark making MiniWorld: scenes a second on one core, including writing to disk.
 
 python benchmarks/bench_miniworld.py [--num-scenes 1000] [--sizes 128 224]
 

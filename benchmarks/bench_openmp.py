@@ -1,4 +1,4 @@
-"""What waiting threads cost: a small training step, alone and beside other programs.
+"""Measure the cost of waiting OpenMP threads in a small training step, alone and on a busy CPU.
 
 python benchmarks/bench_openmp.py [--busy 0 2] [--spins 300000 1000 0] [--steps 20] [--rounds 3]
     Steps of an LSTM with an output layer, as UpDown's, on all cores; busy programs multiply

@@ -1,4 +1,4 @@
-"""Photos in shards against photos in files: reading the roster, opening photos in random order.
+"""Benchmark photos in shards against photos in files: reading the dataset, random access.
 
 ``python benchmarks/bench_packed_photos.py [PHOTOS] [--copies 12] [--group 100]``
 

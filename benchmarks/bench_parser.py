@@ -1,4 +1,4 @@
-"""Captions parsed a second by the packaged parser, new and from its cache.
+"""Benchmark the packaged caption parser: captions a second, newly parsed and from the cache.
 
     python benchmarks/bench_parser.py [--captions 100000] [--peer PYTHON]
 

@@ -1,4 +1,4 @@
-"""What checks flag on real photos and captions and on planted ones, beside cleanvision.
+"""Count the real and planted faults that the photo and text checks flag, beside cleanvision.
 
     python benchmarks/bench_photo_checks.py PHOTOS --peer ENVIRONMENT/bin/python
     python benchmarks/bench_photo_checks.py PHOTOS --captions Flickr8k.token.txt COCO.json

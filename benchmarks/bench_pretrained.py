@@ -1,4 +1,4 @@
-"""Fine-tuning pretrained captioners beside plain transformers code: BLIP, and a VLM with LoRA.
+"""Benchmark fine-tuning of BLIP and of a VLM with LoRA against plain transformers code.
 
 python benchmarks/bench_pretrained.py [--size small|full] [--cases blip vlm] [--captions 1 5]
     [--images N] [--words 12] [--rounds 5] [--device auto] [--threads N]

@@ -1,4 +1,4 @@
-"""How many pairs a second region augmentation makes on one core, and in how much memory.
+"""Benchmark region augmentation on one core: pairs a second and memory.
 
 python benchmarks/bench_regions.py [--num 400] [--size 224] [--suffix jpg]
 python benchmarks/bench_regions.py --samples 100000

@@ -1,4 +1,4 @@
-"""Times the rewards of a batch of 250 drawn captions, with the references of many photos.
+"""Benchmark the rewards of a batch of 250 sampled captions, with references of many photos.
 
     python benchmarks/bench_rewards.py [--photos 113000]   COCO has so many
 

@@ -1,4 +1,4 @@
-"""Times ``captioning caption`` of photos against a server that answers after 200 ms.
+"""Benchmark ``captioning caption`` with a model server that answers after 200 ms.
 
     python benchmarks/bench_served.py [--photos 2000] [--parallel 32] [--openai PYTHON]
 

@@ -1,4 +1,4 @@
-"""What a run costs at 10,000 to 3.3 million captions: start, resuming, an epoch's end, memory.
+"""Measure start, resuming, end of epoch and memory of runs on 10,000 to 3.3 million captions.
 
 python benchmarks/bench_size.py [measure] [--captions 10000 100000] [--kind features text]
     [--record FILE] [--folder FOLDER]

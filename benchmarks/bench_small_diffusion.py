@@ -1,4 +1,4 @@
-"""The small diffusion model in this package: how fast it is, and how right its pictures are.
+"""Benchmark the packaged small diffusion model: its speed and how well images show their captions.
 
 python benchmarks/bench_small_diffusion.py [--pictures 200] [--scenes 2500] [--steps 12]
     [--closeups] [--sheet docs/images/small_diffusion.jpg]

@@ -1,4 +1,4 @@
-"""How many captions structured semantic augmentation makes on one core, and where the time goes.
+"""Benchmark structured semantic augmentation on one core: captions a second, time by part.
 
 python benchmarks/bench_ssa.py [--scenes 400]
 

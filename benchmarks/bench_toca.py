@@ -1,4 +1,4 @@
-"""How fast ToCa takes a corpus apart, draws sentence templates and has them completed.
+"""Benchmark ToCa: parsing a corpus, sampling sentence templates, and completing templates.
 
 python benchmarks/bench_toca.py [--captions 616767] [--templates 20000] [--small 56]
     [--answers 0] [--style gaps] [--examples 5] [--temperature 0.3] [--small-words 2] [--seed 1000]

@@ -1,4 +1,4 @@
-"""BLIP's training transform at 384 pixels: the former way by Pillow against ours, in one run.
+"""Benchmark BLIP's training transform at 384 pixels against the earlier version with Pillow.
 
 ``python benchmarks/bench_transforms.py [PHOTO_FOLDER] [--photos 100] [--rounds 5]``
 

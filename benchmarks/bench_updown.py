@@ -1,4 +1,4 @@
-"""Speed of UpDown: training steps and beam search, beside the usual way of writing it.
+"""Benchmark UpDown's training steps and beam search against a straightforward implementation.
 
     python benchmarks/bench_updown.py [--threads 2] [--repeat 3] [--bf16]
 

@@ -1,4 +1,4 @@
-"""ViECap's batched decoding with cache beside one photo at a time without, on the same weights.
+"""Benchmark ViECap's batched, cached decoding against decoding one photo at a time.
 
 python benchmarks/bench_viecap.py [--layers 12] [--hidden 768] [--vocabulary 50257] [--photos 16]
     [--beam 5] [--words 20] [--rounds 3] [--threads N]

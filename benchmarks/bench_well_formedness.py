@@ -1,4 +1,4 @@
-"""Fit the grammar of `captioning.metrics.well_formedness` to a language model, and test it.
+"""Fit the grammar score of `captioning.metrics.well_formedness` to a language model, and test it.
 
     python benchmarks/bench_well_formedness.py DATA --fit 200 [--model smollm2]
     python benchmarks/bench_well_formedness.py DATA --test 500 [--config FILE]

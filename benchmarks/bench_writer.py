@@ -1,4 +1,4 @@
-"""How fast a language model of transformers answers ToCa's prompts, beside ``generate``.
+"""Benchmark a language model's answers to ToCa's prompts against transformers' ``generate``.
 
 python benchmarks/bench_writer.py [--size 7b|135m|small] [--batches 32 128 512] [--rounds 2]
     [--tokens 16] [--head 230] [--tail 24] [--precision bfloat16] [--device auto]

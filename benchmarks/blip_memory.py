@@ -1,4 +1,4 @@
-"""Memory of BLIP's training steps and of its beam search, and the largest batch that fits.
+"""Measure the memory of BLIP's training steps and beam search, and the largest batch that fits.
 
 python benchmarks/blip_memory.py [--batches 1 2 4] [--ways train train_checkpointed ...]
     [--largest GIB] [--device cpu] [--layers 12] [--hidden 768] [--side 384] [--captions 1]

@@ -1,4 +1,4 @@
-"""Kill a training run at random moments and compare what it ends with to an undisturbed run.
+"""Kill a training run at random moments and compare its final results with an unkilled run.
 
     python benchmarks/check_resume.py --kills 20 [--seed 0] [OVERRIDE ...]
 

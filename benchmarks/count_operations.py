@@ -1,4 +1,4 @@
-"""Operations that a training step starts: where they are many and small, a GPU waits for them.
+"""Count the operations of a training step: a GPU waits when operations are many and small.
 
 python benchmarks/count_operations.py [--models updown cic_bart ...]
 

@@ -1,4 +1,4 @@
-"""Annotations and narrow features of any size, drawn by a seed, for `bench_size.py`.
+"""Generate annotations and narrow features of any size from a seed, for `bench_size.py`.
 
 Captions are as long as COCO's (10.5 words) and their words are as unevenly frequent; of 100, some
 90 end in a full stop, 5 hold a comma and 3 an apostrophe.

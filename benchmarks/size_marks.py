@@ -1,4 +1,4 @@
-"""A callback that writes down when a training reached what, for `bench_size.py`.
+"""A callback that logs when training reaches each stage, for `bench_size.py`.
 
 ``SIZE_MARKS`` names the file; ``SIZE_STOP=N`` kills the process in the first step of epoch N.
 """

@@ -1,4 +1,4 @@
-"""The curves of `bench_size.py`: seconds to the first step, of an epoch's end, and memory."""
+"""Plot the results of `bench_size.py`: seconds to the first step, end of epoch, and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sentence encoder that costs next to nothing, for `bench_size.py`.
+"""A sentence encoder that costs almost no time, for `bench_size.py`.
 
 What is measured is what the project does with millions of embeddings; how long a network computes
 them is a question of that network alone.

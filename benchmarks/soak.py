@@ -1,4 +1,4 @@
-"""Trains with curation on MiniWorld for hours, and writes down what it takes of the machine.
+"""Train with curation on MiniWorld for hours, and record memory, open files and disk use.
 
 ``python benchmarks/soak.py --hours 6`` starts the training as a program of its own, again with
 another seed where one ends, and samples it: memory, open files, threads, processes, the size of

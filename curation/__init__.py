@@ -1,4 +1,4 @@
-"""Curation: watch every caption's loss, select the worst samples, amend them, keep a journal.
+"""Curation: track every caption's loss, select the worst samples, edit them, and keep a journal.
 
 Your own training loop needs only the names below. They are imported at first use, without
 Lightning, Hydra or transformers unless a name needs them.

@@ -1,4 +1,4 @@
-"""How well every score finds the planted faults of a run: ``captioning curate detect run=FOLDER``.
+"""Measure how well scores find a run's planted faults: ``captioning curate detect run=FOLDER``.
 
 Nothing is trained again: the run's losses and signals are read from its folder, so a new score can
 be tried on old runs. Writes ``curation/detection_by_score.json``, an entry an epoch.

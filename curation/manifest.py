@@ -1,4 +1,4 @@
-"""The record of the training set that a user's own loop keeps, so that commands work on its folder.
+"""Record the training set of a user's own loop, so that commands can read its run folder.
 
 Such a folder has no ``config.yaml`` from which to read the data again. ``curation/manifest.json``
 names data, policy and seed; ``curation/roster.jsonl`` holds the samples, as ``captioning curate

@@ -1,4 +1,4 @@
-"""A run's curation as plain data: the source of reports and exports."""
+"""A run's curation as plain data, for reports and exports."""
 
 from __future__ import annotations
 

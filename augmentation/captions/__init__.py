@@ -1,1 +1,1 @@
-"""New captions from captions, by taking sentences apart and putting them together again."""
+"""Make new captions by taking captions apart and recombining their parts."""

@@ -1,4 +1,4 @@
-"""New captions written as a set to train on: captions.jsonl, statistics, a figure."""
+"""Write new captions as a training set: captions.jsonl, statistics and a figure."""
 
 from __future__ import annotations
 

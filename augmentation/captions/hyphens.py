@@ -1,4 +1,4 @@
-"""Words of a caption that hyphens join: parser and tagger split "t-shirt" into three."""
+"""Rejoin hyphenated words of a caption, because the parser splits "t-shirt" into three tokens."""
 
 from __future__ import annotations
 

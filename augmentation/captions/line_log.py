@@ -1,4 +1,4 @@
-"""A file that grows by complete lines of JSON, so that a killed run resumes after the last one."""
+"""Append complete lines of JSON to a file, so that a killed run resumes after the last line."""
 
 from __future__ import annotations
 

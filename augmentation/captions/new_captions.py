@@ -1,4 +1,4 @@
-"""New captions of photos, and the interface of methods that make them."""
+"""New captions of photos, and the abstract class of methods that make new captions."""
 
 from __future__ import annotations
 

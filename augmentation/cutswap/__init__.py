@@ -1,1 +1,1 @@
-"""CutSwap (Hahn, 2022): an object of a photo and its words swapped for another of its kind."""
+"""CutSwap (Hahn, 2022): swap an object in a photo and its caption for another of its kind."""

@@ -1,4 +1,4 @@
-"""Object words grouped into clusters whose members can replace each other.
+"""Group object words into clusters whose members can replace each other.
 
 Section 4.4.1 of the CutSwap thesis (Hahn, 2022): K-Means, bisecting K-Means and agglomerative
 clustering of unit vectors, compared by the sum of squared distances and by the silhouette over k.

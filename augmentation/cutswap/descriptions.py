@@ -1,4 +1,4 @@
-"""Words of a caption that describe an object besides its attributes: its actions and clothes.
+"""Find a caption's words for an object's actions and clothes, beyond its attributes.
 
 The words stay in a swapped caption ("a man in yellow is running"), so a patch of the new object has
 to show the same. The thesis (Hahn, 2022) has no such check: CLIP ranks 128 candidates, and some of

@@ -1,4 +1,4 @@
-"""Vectors of object words from any of the framework's encoders, for CutSwap's clusters.
+"""Embed object words with any of the framework's encoders, for CutSwap's clusters.
 
 The thesis (Hahn, 2022, section 4.4.1) tries Word2vec, GloVe and CLIP's text side and takes CLIP's;
 this framework adds the sentence encoder and the text side of the small joint space.

@@ -1,4 +1,4 @@
-"""The complete CutSwap: captions with an object swapped, photos with a patch of the new object.
+"""The complete CutSwap method: swap an object in the caption and paste its patch into the photo.
 
 The thesis' chapters 3 and 4 (Hahn, 2022). Each augmented caption has n_p texts with n_i patches
 each; `augmentation.regions.reranking.Ranker` keeps the best pairs.

@@ -1,4 +1,4 @@
-"""Objects and attributes that a data set's captions mention, and the boxes that show them.
+"""Objects and attributes that a dataset's captions mention, and the boxes that show the objects.
 
 The pre-processing of CutSwap (Hahn, 2022, section 3.2.1). Its clusters are made apart, from the
 names in the table: `augmentation.cutswap.clusters`.

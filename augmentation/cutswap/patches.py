@@ -1,4 +1,4 @@
-"""Finds patches to cut out and boxes to paste them into: CutSwap's image manipulation.
+"""CutSwap's image manipulation: find patches to cut out and boxes to paste them into.
 
 Section 3.2.3 of the thesis (Hahn, 2022): the boxes of an object in its photo, doubles suppressed,
 and patches with another object whose size in pixels and aspect are alike.

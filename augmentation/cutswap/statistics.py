@@ -1,4 +1,4 @@
-"""The effect of augmentation on a data set: are objects as frequent as before, do pairs fit?
+"""Compare a dataset before and after augmentation: object frequencies and photo-caption fit.
 
 Figures 4.4 and 4.7 of the CutSwap thesis (Hahn, 2022): the distribution of similarities, and the
 probability of each object class on a photo before and after (section 4.5.3).

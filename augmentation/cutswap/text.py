@@ -1,4 +1,4 @@
-"""Captions with another object in them: CutSwap's text augmentation.
+"""CutSwap's text augmentation: replace the object that a caption mentions by another object.
 
 Section 3.2.2 of the thesis (Hahn, 2022). One object of a caption is chosen at random; its class
 gives way to a random class of the closest cluster, the same class included, and its attributes to a

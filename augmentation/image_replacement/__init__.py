@@ -1,1 +1,1 @@
-"""Other pictures for samples: retrieved or generated."""
+"""Replace the images of samples by retrieved photos or generated images."""

@@ -1,4 +1,4 @@
-"""A cache of generated pictures, by their recipes."""
+"""A cache of generated images, keyed by prompt, seed and generator settings."""
 
 from __future__ import annotations
 

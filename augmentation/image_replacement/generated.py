@@ -1,4 +1,4 @@
-"""Generated pictures in place of photos, and their prompts (data curation paper, section 3.3)."""
+"""Replace photos by images generated from prompts (data curation paper, section 3.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators of pictures from prompts, and their use in batches with failures handled."""
+"""Generate images from prompts in batches, and handle the failures of a generator."""
 
 from __future__ import annotations
 

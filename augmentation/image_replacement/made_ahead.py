@@ -1,4 +1,4 @@
-"""Pictures made ahead for captions: ``captioning augment pictures data=NAME [spread=ray]``.
+"""Generate images before training: ``captioning augment pictures data=NAME [spread=ray]``.
 
 Training with ``curation=replace_image`` takes them from the cache, where no machine has to draw at
 an epoch's end. Settings are in ``configs/pictures.yaml``.

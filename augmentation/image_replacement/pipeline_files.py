@@ -1,4 +1,4 @@
-"""The description of a diffusers pipeline in a folder, read without its weights."""
+"""Read the description of a diffusers pipeline from its folder, without its weights."""
 
 from __future__ import annotations
 

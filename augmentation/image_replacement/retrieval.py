@@ -1,4 +1,4 @@
-"""Real photos in place of photos: those of a pool that are nearest to the caption."""
+"""Replace a sample's photo by the real photo of a pool that is nearest to the caption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Round-trip evaluation of generated pictures: ``captioning augment round-trip``.
+"""Round-trip evaluation of generated images: ``captioning augment round-trip``.
 
 Section 3.3 and Table 1 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image
 Captioning": pictures are made for the captions of validation photos, a fixed captioner describes

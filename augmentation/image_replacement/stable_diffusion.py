@@ -1,4 +1,4 @@
-"""Any text-to-image pipeline of diffusers, by hub name or folder, as a generator of pictures."""
+"""Generate images with any text-to-image pipeline of diffusers, by hub name or folder."""
 
 from __future__ import annotations
 

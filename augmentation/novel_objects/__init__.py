@@ -1,1 +1,1 @@
-"""Pairs for objects that no caption names (Bujimalla et al., 2021)."""
+"""Make pairs for objects that no caption names (Bujimalla et al., 2021)."""

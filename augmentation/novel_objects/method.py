@@ -1,4 +1,4 @@
-"""Pairs for objects that no caption names (Bujimalla et al., 2021, synthetic data generation).
+"""Make image-caption pairs for objects that no caption names (Bujimalla et al., 2021).
 
 Boxes of a novel object replace boxes of candidates (known objects that a captioner confuses it
 with) in photos with captions; the captions are rewritten for it.

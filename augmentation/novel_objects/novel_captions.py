@@ -1,4 +1,4 @@
-"""A caption rewritten for another object (Bujimalla et al., synthetic caption processing).
+"""Rewrite a caption for another object (Bujimalla et al., synthetic caption processing).
 
 All colour words are removed, and so are adjectives within two words of the object and nouns within
 one word of it. Then the object's word is replaced, in its number, and "a" and "an" are corrected.

@@ -1,4 +1,4 @@
-"""Settings of novel classes and of the pictures made for them."""
+"""Settings of novel classes and of the images made for them."""
 
 from __future__ import annotations
 

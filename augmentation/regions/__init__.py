@@ -1,1 +1,1 @@
-"""New pairs of photo and caption by moving objects between photos."""
+"""Make new pairs of photo and caption by moving objects between photos."""

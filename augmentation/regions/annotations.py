@@ -1,4 +1,4 @@
-"""Annotation files of a written set, made from its records one at a time."""
+"""Write the annotation files of an augmented dataset from its records, one at a time."""
 
 from __future__ import annotations
 

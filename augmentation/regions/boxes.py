@@ -1,4 +1,4 @@
-"""Geometry of boxes, and rules for boxes that may replace each other.
+"""Geometry of boxes, and the rules for which boxes may replace each other.
 
 Boxes are ``(x1, y1, x2, y2)`` in pixels of their photo. Changes of area and of aspect (width by
 height) are counted from the smaller to the larger of two values, so that shrinking and stretching

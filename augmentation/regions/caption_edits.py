@@ -1,4 +1,4 @@
-"""Edits of captions: replaces an object's words, and its attributes' words, by others.
+"""Edit captions: replace the words of an object and of its attributes.
 
 Pure functions of a caption, its parse and its mentions. The new noun has the old one's number, so
 verbs still agree; articles and possessives are corrected; capitals, punctuation and hyphens stay.

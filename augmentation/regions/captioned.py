@@ -1,4 +1,4 @@
-"""How a trained captioner describes pasted pictures: ``captioning augment captioned``.
+"""Caption augmented images with a trained captioner: ``captioning augment captioned``.
 
 Sections 4.5.1 and 4.5.2 of the CutSwap thesis (Hahn, 2022) show by examples that a detector and
 captioners cope with such pictures although they never saw any. This command makes such a page

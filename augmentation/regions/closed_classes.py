@@ -1,4 +1,4 @@
-"""Closed classes of words that only look like objects or attributes.
+"""Word lists (closed classes) of words that only look like objects or attributes.
 
 Lists of object classes and taggers count all of these as nouns or adjectives; swapping them makes
 captions that mean nothing ("in windshield of a house"). The CutSwap thesis (Hahn, 2022, section

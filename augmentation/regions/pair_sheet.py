@@ -1,4 +1,4 @@
-"""Pairs of a photo before and after, with captions, on one page."""
+"""Draw pairs of photo and caption, before and after augmentation, on one page."""
 
 from __future__ import annotations
 

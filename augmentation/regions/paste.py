@@ -1,4 +1,4 @@
-"""Patches of photos pasted over boxes of another photo, with a map of each pixel's source.
+"""Paste patches of photos over boxes of another photo, and map each pixel to its source photo.
 
 A patch is resized to its box and blended in over a few pixels inside the box's edges; edges on the
 photo's border are not blended. Pixels outside all boxes stay bit-identical.

@@ -1,4 +1,4 @@
-"""Proposals of a method of region augmentation, before any pixel is changed."""
+"""A proposal describes one augmented pair (pastes and captions) before any pixel is changed."""
 
 from __future__ import annotations
 

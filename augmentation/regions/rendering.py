@@ -1,4 +1,4 @@
-"""Proposals made into pictures, each with a record of where its pixels come from."""
+"""Render proposals as images, and record the source photo of all pasted pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Augmented pairs kept by how well photo and caption fit: CutSwap's similarity re-ranking.
+"""CutSwap's re-ranking: keep augmented pairs whose photo and caption are similar enough.
 
 Sections 3.2.4 and 4.4.2 of the thesis (Hahn, 2022): pairs with a CLIP cosine (ViT-B/32) below .28
 are discarded, and the best three of the others are kept. Another similarity has another scale, so

@@ -1,4 +1,4 @@
-"""Proposals written as a data set: pictures, COCO files, an imagefolder's metadata, provenance.
+"""Write proposals as a dataset: images, COCO files, imagefolder metadata and provenance.
 
 Records are appended in the proposals' order to ``provenance.part.jsonl``; competing proposals share
 a line. A killed run continues after the last complete line, so that it writes the same bytes as an

@@ -1,1 +1,1 @@
-"""Structured semantic augmentation: captions of a photo merged as graphs, new ones sampled."""
+"""Structured semantic augmentation: merge a photo's captions into a graph, sample new captions."""

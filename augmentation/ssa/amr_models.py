@@ -1,4 +1,4 @@
-"""AMR parsers and writers that are sequence-to-sequence models, such as amrlib's BART and T5.
+"""Sequence-to-sequence models that parse or write AMR graphs, such as amrlib's BART and T5.
 
 Captions become lines like ``( ride-01 :ARG0 ( boy ) :ARG1 ( horse ) )``, in which equal labels are
 told apart by numbers (``dog_0``, ``dog_1``): the form of amrlib's ``parse_xfm`` models. Writers

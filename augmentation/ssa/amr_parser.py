@@ -1,4 +1,4 @@
-"""Captions to AMR graphs by rule, from their dependency parses; needs no model but the tagger.
+"""Parse captions into AMR graphs with rules over dependency parses, without a neural model.
 
 The graphs have the parts of AMR that captions need: predicates with senses and numbered arguments,
 location, time, path, destination, direction, source, manner, purpose, modifiers, quantity,

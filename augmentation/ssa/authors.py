@@ -1,4 +1,4 @@
-"""The captions that SSA's authors have published, a JSON file a photo, in place of new ones.
+"""Read the captions that SSA's authors published, instead of making new captions.
 
 The files have the layout of ASG2Caption (Chen et al., CVPR 2020): for each caption its words and
 its objects with their boxes. The sets are part of the public code of CIC-BART-SSA.

@@ -1,4 +1,4 @@
-"""Nodes and edges of a graph while a caption is read; antecedents of pronouns."""
+"""Build a graph while a caption is parsed: nodes, edges, and antecedents of pronouns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dependency parse as the caption parser reads it: hyphenated words and prepositions joined.
+"""Prepare a dependency parse for the AMR parser: join hyphenated words and prepositions.
 
 `repair` mends, by rule, the caption parser's errors about auxiliary and hyphenated verbs. Such
 parses have a verb without a subject, so that no new caption can be made of them: "Two girls are

@@ -1,4 +1,4 @@
-"""Samples of a photo's graph: events, each with some of its details (section 4, step 2).
+"""Sample events and some of their details from a photo's graph (section 4, step 2).
 
 Starting from each predicate: its ARG0 to ARG2, then ARG3 to ARG5 too, then optional roles too; and
 from there down to the leaves. An object has the name of one caption, drawn at random, with the

@@ -1,4 +1,4 @@
-"""One graph of all captions of a photo (CIC-BART-SSA, Algorithm 1 and Fig. 7).
+"""Merge the graphs of a photo's captions into one graph (CIC-BART-SSA, Algorithm 1, Fig. 7).
 
 `merge_order` chooses the pairs to merge by average linkage (UPGMA; Sokal and Michener, 1958).
 """

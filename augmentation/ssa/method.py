@@ -1,4 +1,4 @@
-"""Structured semantic augmentation: new captions of parts of photos (section 4)."""
+"""Structured semantic augmentation: make new captions about parts of photos (section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paraphrases of captions by a language model, a baseline of SSA (appendix D.7).
+"""Paraphrase captions with a language model, as a baseline for SSA (appendix D.7).
 
 One paraphrase of each caption, with the same meaning and so the same boxes (CIC-BART-SSA, D.7). The
 paper's prompt shows example pairs; the examples here are our own.

@@ -1,4 +1,4 @@
-"""Graphs as text, in the PENMAN notation of AMR corpora and parsers."""
+"""Read and write graphs in PENMAN notation, the text format of AMR corpora and parsers."""
 
 from __future__ import annotations
 

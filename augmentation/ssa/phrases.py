@@ -1,4 +1,4 @@
-"""Noun phrases to nodes: the noun, its attributes, number, owner, and the whole it is part of."""
+"""Turn noun phrases into graph nodes: noun, attributes, number, owner, and containing whole."""
 
 from __future__ import annotations
 

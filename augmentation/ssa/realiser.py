@@ -1,4 +1,4 @@
-"""Graphs to captions by rule: word order, agreement, articles, prepositions, pronouns.
+"""Write captions from graphs with rules: word order, agreement, articles, pronouns.
 
 Nodes of a sample have words (`Name`); a graph from another parser is written with its labels. Edges
 have the preposition of their caption; without one, the role's usual preposition is taken.

@@ -1,4 +1,4 @@
-"""Articles and plurals of nouns, as the captions themselves have them."""
+"""Count which articles and plurals the captions use with each noun."""
 
 from __future__ import annotations
 

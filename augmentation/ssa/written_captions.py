@@ -1,4 +1,4 @@
-"""Sentences for graphs, with the positions of the nodes' mentions."""
+"""Write sentences for graphs, with the text positions at which nodes are mentioned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Similarity of a corpus to another: ``captioning augment compare out=FOLDER``.
+"""Measure how similar two text corpora are: ``captioning augment compare out=FOLDER``.
 
 Settings are in ``configs/compare_texts.yaml``; docs/cards/toca.md describes the files.
 """

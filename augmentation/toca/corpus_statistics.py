@@ -1,4 +1,4 @@
-"""How often a corpus has each structure, each lexical word and each pair of words (Eq. 4 to 7)."""
+"""Count a corpus' structures, lexical words and pairs of lexical words (Eq. 4 to 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that the tagger has split, joined again: "t-shirt", "can't", "cannot".
+"""Rejoin words that the tagger has split: "t-shirt", "can't", "cannot".
 
 A language model is asked to write the lexical words, so they must be words as it writes them.
 """

@@ -1,4 +1,4 @@
-"""ToCa: new captions synthesised from a corpus (Zhou et al., 2024, text-only synthesis).
+"""ToCa (Zhou et al., 2024, text-only synthesis): synthesise new captions from a corpus.
 
 A line of ``batches.part.jsonl`` is a complete batch. All draws of a batch come from the seed and
 its number, so batches can be answered in any order and anywhere, and an interrupted one is simply

@@ -1,4 +1,4 @@
-"""Prompts of a language model: an instruction, examples from the corpus, a sentence template."""
+"""Write prompts for a language model: instruction, examples from the corpus, sentence template."""
 
 from __future__ import annotations
 

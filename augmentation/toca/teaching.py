@@ -1,4 +1,4 @@
-"""Teach a language model a corpus: ``captioning augment teach out=FOLDER``.
+"""Fine-tune a language model on a corpus: ``captioning augment teach out=FOLDER``.
 
 The paper prompts a model of 7B parameters with examples (section 3.2). A small one is taught it
 here, on nothing else than the corpus that the sentence templates are made of: given some words of a

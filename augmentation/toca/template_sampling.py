@@ -1,4 +1,4 @@
-"""Sentence templates drawn from a corpus' statistics (ToCa, section 3.2, Eq. 8 to 12)."""
+"""Draw sentence templates from a corpus' statistics (ToCa, section 3.2, Eq. 8 to 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions taken apart into a structure and its lexical words (ToCa, section 3.2, Eq. 2 and 3).
+"""Split captions into a structure and its lexical words (ToCa, section 3.2, Eq. 2 and 3).
 
 A structure is written as one text, such as ``"[N] [VBG] [N] on [N] ."``: slots for lexical words by
 their part of speech, and function words as they stand.

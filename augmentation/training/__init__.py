@@ -1,1 +1,1 @@
-"""Trainings of augmentation: their loop, their dependencies, and the card beside their weights."""
+"""Train generators for augmentation: training loop, settings in checkpoints, and model card."""

@@ -1,4 +1,4 @@
-"""The dependencies of a training's result, kept in its checkpoint and compared before resuming."""
+"""Record a training's settings and data in its checkpoint, and compare them before resuming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that all trainings of generators share: schedule, averaged weights, resuming."""
+"""The training loop of all generators: learning rate schedule, averaged weights, resuming."""
 
 from __future__ import annotations
 

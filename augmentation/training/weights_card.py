@@ -1,4 +1,4 @@
-"""The card beside trained weights: description, data, command."""
+"""The model card of trained weights: description, data and training command."""
 
 from __future__ import annotations
 

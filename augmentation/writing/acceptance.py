@@ -1,4 +1,4 @@
-"""Rules that accept or refuse answers of a language model as captions (section 3.2)."""
+"""Rules that accept or reject answers of a language model as captions (section 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a causal language model of transformers, in batches that read examples once."""
+"""Answer prompts with a causal language model of transformers, in batches with shared examples."""
 
 from __future__ import annotations
 

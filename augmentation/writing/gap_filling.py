@@ -1,4 +1,4 @@
-"""Sentence templates completed with small words alone, so that no required word is ever missing.
+"""Complete sentence templates with function words only, so that each required word is kept.
 
 A structure (ToCa, section 3.2) leaves out determiners, numbers, pronouns, particles and "to". Here
 a language model may insert only these between the template's words, which it must write unchanged.

@@ -1,4 +1,4 @@
-"""Sentence templates completed by counts of a corpus' word trigrams: no weights, no download.
+"""Complete sentence templates with word trigram counts of a corpus, without a language model.
 
 A neural language model writes better ones. The trigram model is `captioning.text.ngrams`.
 """

@@ -1,4 +1,4 @@
-"""Language models that answer prompts: their interface, servers, and model files of llama.cpp."""
+"""Language models that answer prompts: abstract class, servers, and llama.cpp model files."""
 
 from __future__ import annotations
 

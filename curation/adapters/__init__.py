@@ -1,1 +1,1 @@
-"""Curation in training loops that are not this project's."""
+"""Curation in training loops that users write themselves or take from other libraries."""

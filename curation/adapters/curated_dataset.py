@@ -1,4 +1,4 @@
-"""A data set whose items are the samples as curation left them, for loaders that are built once."""
+"""A dataset of the curated samples, for data loaders that are built once."""
 
 from __future__ import annotations
 

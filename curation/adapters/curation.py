@@ -1,4 +1,4 @@
-"""Curation of anybody's training loop: losses in, the next epoch's samples out."""
+"""Curation in any training loop: add losses, end the epoch, get the next epoch's samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of curation as a file: tensors and JSON, no pickle."""
+"""Save and load the state of curation as a file of tensors and JSON, without pickle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curation of any LightningModule over a plain loader."""
+"""Curation for any LightningModule with a plain data loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of every caption of a batch, from logits and labels as transformers has them."""
+"""Compute the loss of every caption in a batch from logits and labels of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packaged policies by name, with overrides as on the command line, without a Hydra app."""
+"""Load packaged policies by name, with command-line overrides and without a Hydra app."""
 
 from __future__ import annotations
 

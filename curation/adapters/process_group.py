@@ -1,4 +1,4 @@
-"""Which process this is, and whether all came to the same edits."""
+"""Rank of this process, and a check that all processes decided on the same edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make rosters from Python objects: records, tables of Hugging Face, image folders."""
+"""Make rosters (lists of samples) from records, Hugging Face tables or image folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curation of transformers' ``Trainer``, and of those built on it, such as TRL's ``SFTTrainer``."""
+"""Curation for transformers' ``Trainer`` and its subclasses, such as TRL's ``SFTTrainer``."""
 
 from __future__ import annotations
 

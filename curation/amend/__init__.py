@@ -1,1 +1,1 @@
-"""Amenders: edit the selected samples."""
+"""Amenders: edit the samples that a policy has selected."""

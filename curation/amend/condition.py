@@ -1,4 +1,4 @@
-"""Captions are told apart by how far they are to be trusted (Kang et al., ICCV 2023)."""
+"""Condition the captioner on how reliable each caption is (Kang et al., ICCV 2023)."""
 
 from __future__ import annotations
 

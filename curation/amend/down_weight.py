@@ -1,4 +1,4 @@
-"""Bad samples stay, and count less: a middle way between keeping and removing."""
+"""Keep bad samples with a lower loss weight, between keeping and removing them."""
 
 from __future__ import annotations
 

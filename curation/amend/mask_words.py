@@ -1,4 +1,4 @@
-"""Words in doubt are not learnt, and the rest of their captions is."""
+"""Mask doubtful words out of the loss and train on the rest of the caption."""
 
 from __future__ import annotations
 

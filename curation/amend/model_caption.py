@@ -1,4 +1,4 @@
-"""Captions by a captioner of the user's: in place of bad ones, or where there are none."""
+"""Write captions with the user's captioner for samples with bad captions or without captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photos without captions get them from the captioner that is being trained."""
+"""Caption photos without captions by the captioner that is being trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REMOVE: bad samples take no further part in training (data curation paper, section 3.2)."""
+"""REMOVE: remove bad samples from training (data curation paper, section 3.2)."""
 
 from __future__ import annotations
 

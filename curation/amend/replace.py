@@ -1,4 +1,4 @@
-"""A bad sample gets another caption, another picture, or both (data curation paper, Figure 1).
+"""Replace a bad sample's caption, its image, or both (data curation paper, Figure 1).
 
 `ReplaceCaption` takes another caption of the image (REPLACECAP, section 3.2), `ReplaceImage` a
 picture for the caption (REPLACEIMG, section 3.3), and `ReplaceBoth` a caption and a picture for it.

@@ -1,4 +1,4 @@
-"""A wrong word gives way to the one that fits its place."""
+"""Replace a wrong word of a caption by the word that fits the photo."""
 
 from __future__ import annotations
 

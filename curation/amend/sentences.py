@@ -1,4 +1,4 @@
-"""Sentences in doubt leave the loss, or the caption; the rest of a long caption stays."""
+"""Mask or remove doubtful sentences of long captions, and keep the other sentences."""
 
 from __future__ import annotations
 

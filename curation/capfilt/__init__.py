@@ -1,1 +1,1 @@
-"""CapFilt of a whole training set, in shards."""
+"""Apply CapFilt to a whole training set, in shards."""

@@ -1,4 +1,4 @@
-"""CapFilt of a training set outside training: ``captioning curate capfilt data=NAME out=FOLDER``.
+"""Apply CapFilt before training: ``captioning curate capfilt data=NAME out=FOLDER``.
 
 Settings are in ``configs/capfilt.yaml``; docs/cards/capfilt.md describes the files.
 

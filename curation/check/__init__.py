@@ -1,4 +1,4 @@
-"""Finds faults in photos and their captions, without training and without changing files.
+"""Find faults in photos and captions, without training and without changing files.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Files of a check."""
+"""Write the result files of ``captioning check``."""
 
 from __future__ import annotations
 

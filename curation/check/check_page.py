@@ -1,4 +1,4 @@
-"""The page of a check: the findings, and the worst captions of each kind beside their photos."""
+"""The HTML page of a check: its findings, and the worst captions of each kind with their photos."""
 
 from __future__ import annotations
 

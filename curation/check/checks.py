@@ -1,4 +1,4 @@
-"""The list of checks. Another one is a function of the evidence, and a line here."""
+"""The list of checks; to add a check, write a function of the evidence and list it here."""
 
 from __future__ import annotations
 

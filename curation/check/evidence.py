@@ -1,4 +1,4 @@
-"""The data that checks read: captions, measurements of each photo, and vectors of both."""
+"""The data that checks read: captions, measurements of each photo, and embeddings of both."""
 
 from __future__ import annotations
 

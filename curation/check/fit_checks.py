@@ -1,4 +1,4 @@
-"""Checks of whether captions fit their photos, in a space of photos and texts.
+"""Check whether captions fit their photos, by the similarity of photo and text embeddings.
 
 Vectors are centred on their means first: captions that suit every photo, and photos that suit every
 caption, would be right and wrong for other reasons.

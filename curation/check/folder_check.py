@@ -1,4 +1,4 @@
-"""``check(FOLDER)``: reads photos and captions in any layout, and finds faults."""
+"""``check(FOLDER)``: read photos and captions in any layout, and find faults."""
 
 from __future__ import annotations
 

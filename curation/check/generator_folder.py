@@ -1,4 +1,4 @@
-"""Facts on a folder for fine-tuning image generators (LoRA, DreamBooth)."""
+"""Properties of a folder for fine-tuning image generators (LoRA, DreamBooth)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of folders from which image generators are fine-tuned.
+"""Checks of folders for fine-tuning image generators.
 
 A property of more than half of a folder is its habit: it is reported once, and no caption is
 flagged.

@@ -1,4 +1,4 @@
-"""Function words of some languages in Latin script: frequent, and short of what photos show."""
+"""Function words of several languages in Latin script, to detect a caption's language."""
 
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())

@@ -1,4 +1,4 @@
-"""Captions whose wrong word gives way to the one that fits, or that lose a wrong sentence.
+"""Replace a caption's wrong word by the word that fits, or remove a wrong sentence.
 
 They are edits for the cleaned set.
 """

@@ -1,4 +1,4 @@
-"""Checks of the photos, and of captions and photos that come several times."""
+"""Check photos for faults, and find photos and captions that occur several times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at every photo once: the measurements that checks need, and its vector."""
+"""Read every photo once: compute the measurements that checks need, and the photo's embedding."""
 
 from __future__ import annotations
 

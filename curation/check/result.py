@@ -1,4 +1,4 @@
-"""Results of checks: a table of captions, a summary, a page, and a cleaned set."""
+"""Results of a check: a table of captions, a summary, a page, and a cleaned dataset."""
 
 from __future__ import annotations
 

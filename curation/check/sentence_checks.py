@@ -1,4 +1,4 @@
-"""A check of single sentences: which of a long caption does not belong to its photo.
+"""Check the sentences of long captions: find sentences that do not fit the photo.
 
 Sentences are judged as separate captions, see `curation.check.fit_checks.caption_fit`: by their
 similarity to the photo, and to its other sentences.

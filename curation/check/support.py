@@ -1,4 +1,4 @@
-"""How far the photo's other captions support a doubted word: the other word, this one, or nothing.
+"""Decide whether a photo's other captions support a doubted word, contradict it, or do neither.
 
 Captions of a photo speak of several things: a red shirt and a blue ball are not a contradiction. So
 the other captions must say the other word of the *same thing*: a colour of the same noun, a number

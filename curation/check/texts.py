@@ -1,4 +1,4 @@
-"""Checks of the captions' texts alone."""
+"""Checks of caption texts that need no photo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check of single words: which word is wrong, and its correction.
+"""Check single words of captions: find the wrong word and propose a correction.
 
 Nothing is known of the set but the set itself, so small networks are trained on its own captions
 and judge photos that they did not see, see `curation.score.words.Words`. Doubted words are examined

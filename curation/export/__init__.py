@@ -1,1 +1,1 @@
-"""The curated set as files."""
+"""Export a curated dataset as files."""

@@ -1,4 +1,4 @@
-"""Applies a journal's edits to the annotations of its run.
+"""Apply a journal's edits to the annotations of its run.
 
 ::
 

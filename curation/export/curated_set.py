@@ -1,4 +1,4 @@
-"""A curated set as files: COCO captions JSON, JSON Lines, or an image folder.
+"""Write a curated dataset as COCO captions JSON, JSON Lines, or an image folder.
 
 This project's readers, and other programs for these formats, can read all of them.
 """

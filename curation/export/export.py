@@ -1,4 +1,4 @@
-"""The curated set of a run, to be published or trained on elsewhere.
+"""Export the curated dataset of a run, to publish or train on elsewhere.
 
 ::
 

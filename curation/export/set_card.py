@@ -1,4 +1,4 @@
-"""The card of a curated set: ``README.md`` beside its files."""
+"""Write the dataset card of a curated dataset: ``README.md`` beside its files."""
 
 from __future__ import annotations
 

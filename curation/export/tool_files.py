@@ -1,4 +1,4 @@
-"""Captions in files that other tools read: chats, CSV, Karpathy's JSON, a text file a photo."""
+"""Write captions for other tools: chats, CSV, Karpathy's JSON, or a text file for each photo."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The journal of edits."""
+"""The journal: a log of all edits that curation makes."""

@@ -1,4 +1,4 @@
-"""The journal ``curation.jsonl``: the edits and their reasons. It can be replayed and undone.
+"""The journal ``curation.jsonl``: edits with their reasons, which can be replayed and undone.
 
 The first line names the roster, every further line holds one edit. Commands::
 

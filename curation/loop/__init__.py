@@ -1,1 +1,1 @@
-"""The loop of curation: losses in, edits out, at each epoch's end."""
+"""The curation loop: read the losses and decide on edits at the end of each epoch."""

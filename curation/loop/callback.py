@@ -1,4 +1,4 @@
-"""Curation as a Lightning callback: hooks and nothing else."""
+"""The Lightning callback that connects a Trainer's hooks to curation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that curation writes into the run folder."""
+"""Write the files of curation into the run folder."""
 
 from __future__ import annotations
 

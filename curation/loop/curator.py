@@ -1,4 +1,4 @@
-"""One epoch's curation from losses to a new view, independent of Lightning."""
+"""Curate one epoch, from losses to a new view of the dataset, independent of Lightning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each sample's loss in each epoch, in dense tensors keyed by roster row."""
+"""Each sample's loss in each epoch, in dense tensors indexed by the sample's row in the dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults whose truth is known, and how well a policy finds them."""
+"""Planted faults with known truth, and a measure of how well a policy finds these faults."""
 
 from __future__ import annotations
 

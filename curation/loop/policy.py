@@ -1,4 +1,4 @@
-"""When, what and how: a schedule, a selector and an amender make a policy."""
+"""A curation policy: a schedule, a selector and an amender."""
 
 from __future__ import annotations
 

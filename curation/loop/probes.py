@@ -1,4 +1,4 @@
-"""Sources of the ledger's losses: seen while training, or from an extra pass."""
+"""Probes measure the losses that curation reads, in training steps or in an extra pass."""
 
 from __future__ import annotations
 

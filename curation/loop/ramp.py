@@ -1,4 +1,4 @@
-"""Settings that grow or shrink over the epochs."""
+"""Settings that increase or decrease over the epochs."""
 
 from __future__ import annotations
 

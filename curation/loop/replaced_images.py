@@ -1,4 +1,4 @@
-"""The pictures that a run's edits put in, kept in its folder."""
+"""Keep the images that a run's edits inserted, in the run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures how much the photo helps to predict each caption, and scores captions by it."""
+"""Measure how much the photo helps to predict each caption, and score captions by this gain."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages on which people review edits, runs and suspected captions."""
+"""HTML pages on which people review edits, runs and suspected captions."""

@@ -1,4 +1,4 @@
-"""The edits and their reasons, as one HTML page that needs no network: `captioning report RUN`.
+"""Show a run's edits and their reasons on one offline HTML page: `captioning report RUN`.
 
 ::
 

@@ -1,4 +1,4 @@
-"""One HTML file from its parts in ``pages``: no network, and only its own script runs."""
+"""Build one HTML file from parts in ``pages``: no network access, and no foreign scripts."""
 
 from __future__ import annotations
 

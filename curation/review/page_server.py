@@ -1,4 +1,4 @@
-"""A page on this machine: ``http.server``, nothing else.
+"""Serve a page on this machine alone, with Python's ``http.server``.
 
 It listens on loopback alone and answers only under an address that holds a token, so neither other
 machines, nor other users of this one, nor other pages in the user's browser can ask for anything.

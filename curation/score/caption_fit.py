@@ -1,4 +1,4 @@
-"""Captions that do not fit their photo, as judged by a model trained elsewhere."""
+"""Score how badly captions fit their photos, by a separately trained model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions that do not fit their photo, as judged by a model of the same noisy set."""
+"""Score how badly captions fit their photos, by a model cross-fitted on the same noisy dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chance that a caption does not belong to its photo, estimated from the set itself."""
+"""Estimate the probability that a caption does not belong to its photo, from the dataset itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several signs of trouble as one."""
+"""Combine several scores into one score."""
 
 from __future__ import annotations
 

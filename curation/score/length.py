@@ -1,4 +1,4 @@
-"""Captions that are much longer than others."""
+"""Score captions by length: captions that are much longer than others get high scores."""
 
 from __future__ import annotations
 

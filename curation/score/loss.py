@@ -1,4 +1,4 @@
-"""The caption's own loss (data curation paper, section 3.1), of one epoch or of several."""
+"""Score a caption by its loss in one or several epochs (data curation paper, section 3.1)."""
 
 from __future__ import annotations
 

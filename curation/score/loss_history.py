@@ -1,4 +1,4 @@
-"""Scores from a sample's losses over the epochs: learnt late, forgotten, or never learnt."""
+"""Score samples by their loss history: learnt late, forgotten, or never learnt."""
 
 from __future__ import annotations
 

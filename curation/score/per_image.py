@@ -1,4 +1,4 @@
-"""Curation by image: all captions of an image stand and fall together."""
+"""Score whole images, so that all captions of an image are curated together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores a sample by the rewards of training, see `captioning.training.objectives`."""
+"""Score a sample by its training rewards, see `captioning.training.objectives`."""
 
 from __future__ import annotations
 

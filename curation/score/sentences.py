@@ -1,4 +1,4 @@
-"""Sentences of long captions: by their loss, by how they fit the photo, by their words."""
+"""Score sentences of long captions by their loss, their fit to the photo, or their words."""
 
 from __future__ import annotations
 

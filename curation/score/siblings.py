@@ -1,4 +1,4 @@
-"""Captions that differ from the image's other captions; no image is read."""
+"""Score how much a caption differs from the image's other captions, without reading the image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions that do not fit their photo, in a space of photos and sentences trained elsewhere."""
+"""Score captions by image-text similarity, from separately trained encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth of planted faults: an oracle, as the upper bound for policies."""
+"""Score samples by the planted faults: an oracle that gives policies an upper bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions with a word that another word of its row would fit better.
+"""Score captions by their words: high if another word would fit the sample better.
 
 `SecondLook` asks networks that know photos and sentences from elsewhere about the words in doubt.
 """

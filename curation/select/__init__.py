@@ -1,1 +1,1 @@
-"""Selectors: which samples a policy acts on."""
+"""Selectors: choose the samples that a policy edits."""

@@ -1,4 +1,4 @@
-"""Scores above a fixed threshold."""
+"""Select samples whose score is above a fixed threshold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All samples, for amenders that act on each by its score."""
+"""Select all samples, for amenders that edit each sample by its score."""
 
 from __future__ import annotations
 

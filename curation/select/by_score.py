@@ -1,4 +1,4 @@
-"""Shared part of selectors that rank by a score."""
+"""Base class of selectors that rank samples by a score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores that more likely come from the upper of two normal distributions: no ratio to be known."""
+"""Select samples that belong to the upper of two normal distributions fitted to the scores."""
 
 from __future__ import annotations
 

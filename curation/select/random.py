@@ -1,4 +1,4 @@
-"""The control: a random fraction, to tell curation from merely having fewer or other samples."""
+"""Select a random fraction of the samples, as a control for selection by score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worst of a set by score, with ties that break the same way everywhere."""
+"""Rank samples by score and return the worst, with reproducible order of ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random share of every image's captions, as in static replacement (paper, section 5.1)."""
+"""Select a random share of every image's captions, for static replacement (paper, section 5.1)."""
 
 from __future__ import annotations
 

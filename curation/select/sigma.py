@@ -1,4 +1,4 @@
-"""Scores far above the mean (data curation paper, section 3.1: two standard deviations)."""
+"""Select scores far above the mean (data curation paper, section 3.1: two standard deviations)."""
 
 from __future__ import annotations
 

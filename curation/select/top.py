@@ -1,4 +1,4 @@
-"""The fraction of samples with the worst score (data curation paper, section 3.1, for the loss)."""
+"""Select the fraction of samples with the worst score (data curation paper, section 3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions that a model calls no match of their photo, and samples of one origin."""
+"""Select captions that a model judges not to match their photo, and samples of one origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study with people: which errors do generated pictures show (data curation paper, section 5.2).
+"""Human study of the errors that generated images show (data curation paper, section 5.2).
 
 ::
 

@@ -1,4 +1,4 @@
-"""A study's pictures as tasks of Label Studio, and what people answered; needs no Label Studio.
+"""Write a study's images as Label Studio tasks, and read the annotators' answers.
 
 People choose from 25 kinds of error (`CATEGORIES`). Van Miltenburg and Elliott ("Room for
 improvement in automatic image description", 2017) name 20 for captions. The data curation paper

@@ -1,4 +1,4 @@
-"""The pictures of a study, and their division into balanced sets.
+"""Read the images of a study, and divide them into balanced sets.
 
 They come from a folder with a manifest, or from a run with replaced images.
 """

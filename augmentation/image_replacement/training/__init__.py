@@ -1,1 +1,1 @@
-"""Training image generators: an autoencoder, a small diffusion model, fine-tuning."""
+"""Train image generators: an autoencoder, a small diffusion model, and fine-tuning."""

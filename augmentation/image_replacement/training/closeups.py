@@ -1,4 +1,4 @@
-"""Close-ups: windows of photos around the objects of a caption, for the training of generators.
+"""Cut windows around the objects that a caption mentions, to train image generators.
 
 A small generator draws few cells. If a photo shows a dozen objects and a caption names one, that
 object has a few cells beside others that no prompt explains; in a window around it, it is most of

@@ -1,4 +1,4 @@
-"""Examples for training a generator, and the loss that all its trainings share.
+"""Training examples and denoising loss that the trainings of all image generators share.
 
 Photos and prompts made of captions give latents and texts; the loss is the noise's.
 """

@@ -1,1 +1,1 @@
-"""A local page: captions of photos, and suspected captions to decide on."""
+"""A local web page that captions photos and collects decisions on suspected captions."""

@@ -1,4 +1,4 @@
-"""The page of ``captioning app``: answers requests, keeps sent photos and decisions."""
+"""The server of ``captioning app``: answer requests, keep uploaded photos and decisions."""
 
 from __future__ import annotations
 

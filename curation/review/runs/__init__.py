@@ -1,1 +1,1 @@
-"""Reports on one run, or compares several, as a page and as figures."""
+"""Report on one run or compare several runs, as a page and as figures."""

@@ -1,4 +1,4 @@
-"""A finished run as its report needs it; unreadable parts are left out and noted."""
+"""Read a finished run for its report; skip unreadable parts and note them."""
 
 from __future__ import annotations
 

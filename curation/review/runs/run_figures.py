@@ -1,4 +1,4 @@
-"""Figures of runs for papers: loss, validation, test scores, edits and their losses."""
+"""Draw figures of a run for papers: loss, validation, test scores, and edited samples' losses."""
 
 from __future__ import annotations
 

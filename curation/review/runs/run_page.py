@@ -1,4 +1,4 @@
-"""``report.html``: shows a run on one page that needs no network."""
+"""Write ``report.html``, which shows a run on one page and needs no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of several runs side by side, and of two that were compared on one test set."""
+"""Pages that show several runs side by side, or compare two runs on one test set."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Suspected captions to annotation tools and back."""
+"""Export suspected captions to annotation tools, and import the annotations."""

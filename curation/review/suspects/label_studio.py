@@ -1,4 +1,4 @@
-"""Suspects as tasks of Label Studio, and its annotations as edits; needs no Label Studio.
+"""Write suspected captions as Label Studio tasks, and read its annotations as edits.
 
 `Decisions` is a file of the same form, to which the app writes people's decisions.
 `write_corrected` writes the set as they corrected it, with journal and card.

@@ -1,4 +1,4 @@
-"""Suspected captions: those that a check flagged, that a run changed, or of the highest losses.
+"""Collect suspected captions: flagged by a check, changed by a run, or with the highest losses.
 
 `write_fiftyone` writes them in the layout of ``fiftyone.types.FiftyOneDataset``, without FiftyOne:
 ``metadata.json``, and ``samples.json`` with a serialised sample a photo. Without a version in the
