@@ -125,8 +125,8 @@ def augment(
         _refuse_max_augmented(max_augmented)
         if corpus is None:
             raise ValueError(
-                f"method={maker.name} reads the captions of corpus=, which is missing or refers to "
-                "keys that the config lacks: choose another"
+                f"method={maker.name} needs the captions of corpus=, but corpus is missing or "
+                "refers to keys that the config lacks: choose another corpus"
             )
         groups = {"corpus": corpus} | ({"prior": prior} if prior and prior.train else {})
         return _augment_texts(maker, groups, made.without("split", "steps", "format"))
@@ -186,9 +186,8 @@ def _augment_photos(
     """
     if made.spread is not None:
         raise ValueError(
-            "spread=ray is for methods that make captions (ssa, paraphrase, toca): patches compete "
-            "for photos of the whole set, so pairs are made by one machine; num_processes= is the "
-            "number of its processes"
+            "spread=ray works only for methods that make captions (ssa, paraphrase, toca); "
+            "methods that paste patches run on one machine: set num_processes= instead"
         )
     threshold, recorded = method.threshold(roster), made.recorded
     settings = without_execution_keys(recorded) | {"data": data_identity(roster)}
@@ -338,16 +337,16 @@ def read_photos(source: DataSettings, split: str) -> Roster:
 def _refuse_max_augmented(max_augmented: int | None) -> None:
     if max_augmented is not None:
         raise ValueError(
-            f"max_augmented={max_augmented} is for methods that make pictures (cutswap, "
-            "novel_objects): this one makes captions; leave it out"
+            f"max_augmented={max_augmented} works only for methods that make images (cutswap, "
+            "novel_objects), and this method makes captions: remove max_augmented"
         )
 
 
 def _refuse_max_pairs(max_pairs: int | None) -> None:
     if max_pairs is not None and not _is_smoke():  # which sets it for all methods
         raise ValueError(
-            f"max_pairs={max_pairs} limits pictures and ToCa's captions: this method makes "
-            "captions of each photo; leave it out, first_images= limits the photos"
+            f"max_pairs={max_pairs} does not limit methods that make captions of photos: remove "
+            "max_pairs, and limit the photos by first_images="
         )
 
 
@@ -357,9 +356,8 @@ def _refuse_photo_settings(
     names = [*steps, *([] if split == "train" else [f"split={split}"])]
     if names:
         raise ValueError(
-            f"method={method.name} reads the captions of corpus= alone, so steps and split of "
-            f"photos do nothing: leave out {', '.join(names)}; corpus.share= takes a part of the "
-            "corpus"
+            f"method={method.name} reads only the captions of corpus=, and ignores steps and "
+            f"split of photos: remove {', '.join(names)}; use part of the corpus by corpus.share="
         )
 
 

@@ -32,12 +32,12 @@ def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
         recorded = read_json(path)
         if recorded != plain:
             raise ValueError(
-                f"{folder} holds a set of other settings or data (settings.json differs in "
+                f"{folder} holds a dataset with other settings or data (settings.json differs in "
                 f"{_differing(recorded, plain)}): choose another out=, or delete the folder"
             )
         return
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty and holds no set: choose another out=")
+        raise ValueError(f"{folder} is not empty and holds no dataset: choose another out=")
     write_json(path, plain)
 
 

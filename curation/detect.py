@@ -61,7 +61,7 @@ def contexts(folder: Path) -> Iterator[Context]:
     """
     record = read_run(folder)
     if not record.epochs:
-        raise FileNotFoundError(f"{folder}: no curation/losses.npz; train with curation=track")
+        raise FileNotFoundError(f"{folder} holds no curation/losses.npz; train with curation=track")
     history = torch.from_numpy(record.history)
     signals = {
         path.stem: torch.from_numpy(read_history(path)[2])
@@ -93,7 +93,7 @@ def detect_by_score(
     roster = context.view.roster
     if not roster.planted:
         raise ValueError(
-            f"{roster.name!r} has no planted faults: name a run with steps=[plant_...]"
+            f"{roster.name!r} has no planted faults: choose a run with steps=[plant_...]"
         )
     kinds = faulty_kinds(context.view, roster.planted)
     detections: dict[str, dict[str, Any]] = {}
@@ -101,7 +101,7 @@ def detect_by_score(
         try:
             values = as_numpy(score.scores(context))
         except ValueError as error:
-            log.warning(f"{name} is left out: {error}")
+            log.warning(f"skipping the score {name}: {error}")
             continue
         live = np.full(len(values), np.nan)
         live[context.live_rows] = values[context.live_rows]
@@ -228,7 +228,7 @@ def fill_cache(
     """
     values = plain(source)
     if not values.get("cache_folder"):
-        raise ValueError("computing scores ahead needs a cache: give pairs.cache_folder=FOLDER")
+        raise ValueError("computing scores ahead needs a cache: set pairs.cache_folder=FOLDER")
     scores: PairScores = build_part(source)
     scores.fill(pairs, partial(_elsewhere, values, scores.scorer.identity, spread, plugins))
     return scores
@@ -263,8 +263,8 @@ def _elsewhere(
 def _check(expected: str, identity: str) -> None:
     if identity != expected:
         raise ValueError(
-            f"scores: a worker has the scorer {identity}, this machine {expected}; the same "
-            "precision must be set (precision=float32), and all must have the same weights"
+            f"a worker has the scorer {identity}, but this process has {expected}; use the same "
+            "weights and precision everywhere (precision=float32)"
         )
 
 

@@ -132,9 +132,13 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE_NAME
     value = read_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ValueError(f"{path}: not a manifest of a curated loop (no format {FORMAT!r})")
+        raise ValueError(
+            f"{path} is not the manifest of a curated loop (format must be {FORMAT!r})"
+        )
     if value.get("version") != VERSION:
-        raise ValueError(f"{path}: version {value.get('version')!r}, this program reads {VERSION}")
+        raise ValueError(
+            f"{path} has version {value.get('version')!r}, but this program reads version {VERSION}"
+        )
     for name, kind in KINDS.items():
         if type(value.get(name)) is not kind:
             raise ValueError(f"{path}: {name!r} must be a {kind.__name__}; restore the file")
@@ -161,10 +165,10 @@ def read_loop_roster(folder: Path) -> Roster:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error}): it was damaged; restore it") from error
+        raise ValueError(f"{path} is damaged: not UTF-8 ({error}); restore the file") from error
     samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(lines, 1) if line]
     if not samples:
-        raise ValueError(f"{path}: holds no sample: it was cut off; restore it")
+        raise ValueError(f"{path} holds no sample and was cut off; restore the file")
     truth_path = folder / TRUTH_NAME
     truth = load_truth(truth_path if truth_path.is_file() else None)
     try:
@@ -173,8 +177,8 @@ def read_loop_roster(folder: Path) -> Roster:
         raise ValueError(f"{path}: {error}") from error
     if roster.fingerprint != manifest.fingerprint:
         raise ValueError(
-            f"{path}: its samples have fingerprint {roster.fingerprint}, the run's had "
-            f"{manifest.fingerprint}: it was changed; restore it"
+            f"{path} was changed: its samples have fingerprint {roster.fingerprint}, but the run "
+            f"had {manifest.fingerprint}; restore the file"
         )
     return roster
 

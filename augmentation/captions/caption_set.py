@@ -85,7 +85,7 @@ def write_captions(
         lines = [as_line(record) for record in records]
         left_out = dict(sorted(refused.items()))
         if not lines:
-            raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
+            raise ValueError(f"no caption was made; reasons: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
         statistics = _statistics(folder, roster)
         write_atomically(folder / "statistics.png", lambda path: _draw(statistics, path))
@@ -134,8 +134,8 @@ def _check(photos: Sequence[Any], number: int, *, by: AbstractCaptionMethod) -> 
         )
     if len(photos) < number:
         raise ValueError(
-            f"{name} must yield once for each photo, even without a new caption: it ended "
-            f"{number - len(photos)} photos too early"
+            f"{name} must yield one PhotoCaptions for each photo, even without a new caption: it "
+            f"ended {number - len(photos)} photos too early"
         )
 
 

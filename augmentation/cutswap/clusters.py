@@ -82,8 +82,8 @@ class Clusters:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.centres.shape[1]:
             raise ValueError(
-                f"vectors must be (N, {self.centres.shape[1]}) like the centres: got "
-                f"{vectors.shape}; embed with the embeddings that the clusters were made with"
+                f"vectors must be (N, {self.centres.shape[1]}) like the cluster centres: got "
+                f"{vectors.shape}; use the embeddings from which the clusters were made"
             )
         lengths = np.linalg.norm(self.centres, axis=1, keepdims=True)
         directions = self.centres / np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -110,8 +110,8 @@ class Clustering:
     def __post_init__(self) -> None:
         if min(self.curve, default=0) < 1:
             raise ValueError(
-                f"curve must be numbers of clusters, at least 1: got {list(self.curve)}; leave it "
-                "out for 30, 60, 122, 180 and 240"
+                f"curve must list numbers of clusters, each at least 1: got {list(self.curve)}; "
+                "omit curve to use 30, 60, 122, 180 and 240"
             )
 
     def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
@@ -281,7 +281,7 @@ def cluster_curves(
     usable = sorted({number for number in numbers if 1 <= number <= len(embeddings.words)})
     if not usable:
         raise ValueError(
-            f"numbers must include one from 1 to {len(embeddings.words)}, the words: got {numbers}"
+            f"numbers must include a number from 1 to {len(embeddings.words)} words: got {numbers}"
         )
     points = []
     for method in methods:

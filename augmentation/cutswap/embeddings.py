@@ -64,13 +64,12 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
         ValueError: no words, none of them with a vector, or vectors that are not finite.
     """
     if not words:
-        raise ValueError("words must not be empty: the captions mention no object of the list")
+        raise ValueError("words must not be empty: no caption mentions a listed object")
     vectors = embed(list(words)).detach().float().cpu().numpy()
     if vectors.shape[:1] != (len(words),) or not np.isfinite(vectors).all():
         raise ValueError(
-            f"vectors must be finite, one for each word: got {vectors.shape} for {len(words)} "
-            f"words; "
-            "check the encoder's weights"
+            f"vectors must be finite, with one vector for each word: got {vectors.shape} for "
+            f"{len(words)} words; check the encoder's weights"
         )
     lengths = np.linalg.norm(vectors, axis=1)
     has_vector = lengths > 0

@@ -115,7 +115,7 @@ def _opened(samples: Iterable[Sample]) -> Iterator[tuple[Sample, Image.Image]]:
         try:
             photo = load_rgb(sample.image_path)
         except (FileNotFoundError, ValueError) as error:
-            log.warning(f"a photo is left out of the estimate of the threshold: {error}")
+            log.warning(f"the estimate of the similarity threshold skips a photo: {error}")
             continue
         yield sample, photo
 

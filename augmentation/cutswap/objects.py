@@ -276,7 +276,7 @@ def build_object_table(
     for sample, parse in zip_longest(roster.samples, parses):
         if sample is None or parse is None:
             raise ValueError(
-                f"there must be one parse for each sample: got more or fewer than {len(roster)}"
+                f"each sample must have one parse: got more or fewer than {len(roster)} parses"
             )
         for mention in find_mentions(sample.caption, parse, object_words, rules):
             boxes = boxes_of(sample, mention, parse, labels or {}) if sample.regions else ()

@@ -80,7 +80,7 @@ class Areas:
     def __post_init__(self) -> None:
         if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.duplicate_iou <= 1:
             raise ValueError(
-                f"areas must be 0 <= smallest <= largest <= 1 and doubles in [0, 1]: got {self}"
+                f"required: 0 <= smallest <= largest <= 1 and duplicate_iou in [0, 1]: got {self}"
             )
 
     def targets(self, sample: Sample, numbers: Iterable[int]) -> tuple[Box, ...]:

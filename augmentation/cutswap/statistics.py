@@ -136,7 +136,7 @@ def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 1
     """
     names = sorted({*before.image_share, *after.image_share})
     if not names:
-        raise ValueError("no object is mentioned before or after; check the list of object words")
+        raise ValueError("no caption mentions a listed object; check the object words")
     old = np.array([before.image_share.get(name, 0.0) for name in names])
     new = np.array([after.image_share.get(name, 0.0) for name in names])
     varied = old.std() > 0 and new.std() > 0

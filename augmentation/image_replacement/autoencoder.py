@@ -72,7 +72,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         super().__init__()
         if len(blocks) != len(block_out_channels) - 1:
             raise ValueError(
-                f"an autoencoder of widths {list(block_out_channels)} needs "
+                f"an autoencoder with block_out_channels {list(block_out_channels)} needs "
                 f"{len(block_out_channels) - 1} numbers in blocks: got {list(blocks)}"
             )
         self.patch = 2 ** (len(block_out_channels) - 1)

@@ -47,7 +47,7 @@ class PictureCache:
             return None
         damage = _damage(path, recipe)
         if damage:
-            log.warning(f"{path}: {damage}; it is made again")
+            log.warning(f"{path}: {damage}; the image is generated again")
             return None
         return path
 
@@ -81,7 +81,7 @@ class PictureCache:
         except OSError as error:
             raise type(error)(
                 error.errno,
-                f"the cache of pictures cannot be written ({error.strerror}); set "
+                f"the cache of generated images cannot be written ({error.strerror}); set "
                 "CAPTIONING_CACHE or paths.cache= to another folder",
                 str(self.folder),
             ) from error

@@ -136,7 +136,7 @@ class Prompter:
             raise ValueError(f"order must be {OTHERS_FIRST} or null: got {order!r}")
         if order and not form.takes_all:
             raise ValueError(
-                f"order={order}: {type(form).__name__} makes prompts of one caption; choose "
+                f"order={order}: {type(form).__name__} makes prompts of one caption only; choose "
                 "curation/prompt=concatenation or concatenation_styler, or order=null"
             )
         self._form, self.overlong, self._order = form, overlong, order
@@ -292,8 +292,8 @@ class AheadWorker:
         if self._process.is_alive():
             return True
         log.warning(
-            f"the process that makes pictures ahead ended with exit code {self._process.exitcode}; "
-            "the training process makes further pictures"
+            "the process that generates images ahead ended with exit code "
+            f"{self._process.exitcode}; the training process now generates the images"
         )
         self.failed = True
         self.close()
@@ -430,8 +430,8 @@ class GeneratedImages(AbstractImageSource):
         path = self._producer.find(order.job)
         if path is None and order.job not in problems:
             raise OSError(
-                f"a picture that was made is not in {self._cache.folder}: all processes of a run "
-                "must see the same folder; set CAPTIONING_CACHE to one that they share"
+                f"a generated image is missing from {self._cache.folder}: all processes of a run "
+                "must share one cache folder; set CAPTIONING_CACHE to a shared folder"
             )
         if path is None:
             return Picture(path=None, problem=problems[order.job], notes=order.prompt.notes)

@@ -187,7 +187,7 @@ class Producer:
         previous_size = self._batch_size
         self._batch_size = previous_size // 2
         if failure.no_memory:
-            log.warning(f"out of memory: batch_size {previous_size} is halved")
+            log.warning(f"GPU out of memory: batch_size {previous_size} is halved")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
         yield from self._attempt(jobs)

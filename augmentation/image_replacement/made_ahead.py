@@ -46,7 +46,7 @@ class PictureWorker:
         source = build_part(OmegaConf.create(values), **alone)
         if not isinstance(source, GeneratedImages):
             raise ValueError(
-                f"{values.get('_target_')} makes no pictures: choose another "
+                f"{values.get('_target_')} generates no images: choose another "
                 "curation/image_source, such as stable_diffusion_1_5"
             )
         self._source, self._seed = source, seed
@@ -86,7 +86,7 @@ def drawn_pictures(
     values = plain(source)
     generator, cache = values.get("generator"), values.get("cache")
     if not isinstance(generator, dict) or not isinstance(cache, dict):
-        raise ValueError("only pictures of a generator are made ahead; choose another image_source")
+        raise ValueError("image_source must generate images; choose another image_source")
     batch_size = generator.get("batch_size", 1)
     job = Job(
         name="pictures",
@@ -157,7 +157,7 @@ def make_ahead(
     """
     source = curation.get("image_source")
     if source is None:
-        raise ValueError("curation/image_source is missing: choose a source of pictures")
+        raise ValueError("curation/image_source is missing: choose an image source")
     read = {"first_images": first_images, "steps": steps, "seed": seed}
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
     where = chosen_spread(spread)

@@ -80,7 +80,7 @@ class PipelineFolder:
             return {"_class_name": str(value["_class_name"]), **value}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{self.path / INDEX}: names no pipeline of diffusers ({error}); save it again"
+                f"{self.path / INDEX} names no diffusers pipeline ({error}); save it again"
             ) from error
 
     def files(self) -> list[Path]:
@@ -107,14 +107,14 @@ class PipelineFolder:
         kind = getattr(diffusers, name, None)
         if kind is None:
             raise ValueError(
-                f"{self.path}: diffusers {diffusers.__version__} has no pipeline {name}; install a "
-                "newer version, or use another model"
+                f"{self.path} needs pipeline {name}, which diffusers {diffusers.__version__} does "
+                "not have; install a newer diffusers, or use another model"
             )
         arguments = inspect.signature(kind.__call__).parameters
         if "prompt" not in arguments or any(task in arguments for task in OTHER_TASKS):
             raise ValueError(
-                f"{self.path}: {name} does not make pictures from text alone; give a text-to-image "
-                f"model"
+                f"{self.path}: {name} cannot generate images from text alone; choose a "
+                "text-to-image model"
             )
         return kind
 
@@ -135,7 +135,7 @@ class PipelineFolder:
         network = self._config("unet") or self._config("transformer")
         side, scale = network.get("sample_size"), self._scale
         if not scale or not side:
-            raise ValueError(f"{self.path}: set width and height, which its files do not name")
+            raise ValueError(f"{self.path} does not state the image size: set width and height")
         height, width = side if isinstance(side, list) else (side, side)
         return width * scale, height * scale
 

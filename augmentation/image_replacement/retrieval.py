@@ -68,7 +68,7 @@ def find_photos(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder; name a folder of photos as the pool")
+        raise FileNotFoundError(f"{folder} does not exist: name a folder of photos for retrieval")
     paths = sorted(
         path
         for path in folder.rglob("*")
@@ -76,8 +76,8 @@ def find_photos(folder: str | Path) -> list[Path]:
     )
     if not paths:
         raise ValueError(
-            f"{folder}: no photos here or below ({', '.join(sorted(PHOTO_SUFFIXES))}); name a "
-            "folder that holds some as the pool"
+            f"{folder} and its subfolders hold no photos ({', '.join(sorted(PHOTO_SUFFIXES))}); "
+            "name a folder of photos for retrieval"
         )
     return paths
 
@@ -128,7 +128,7 @@ class PhotoIndex:
             self._add(missing[start : start + SHARD], keys)
         readable = [path for path in paths if keys[path] in self._entries]
         if len(readable) < len(paths):
-            log.warning(f"{len(paths) - len(readable)} of {len(paths)} photos cannot be opened")
+            log.warning(f"skipping {len(paths) - len(readable)} unreadable of {len(paths)} photos")
         if not readable:
             raise ValueError(f"none of {len(paths)} photos can be opened, such as {paths[0]}")
         entries = [self._entries[keys[path]] for path in readable]
@@ -157,7 +157,7 @@ class PhotoIndex:
         try:
             photo = load_rgb(path)
         except (ValueError, OSError) as error:
-            log.warning(f"left out of the pool: {error}")
+            log.warning(f"retrieval skips a photo: {error}")
             return []
         return [(prepared_for(self.encoder, photo), thumbnail(photo))]
 
@@ -204,7 +204,7 @@ def _read_shards(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
             for key, vector, thumb in zip(*parts, strict=True):
                 entries[bytes(key.tolist()).hex()] = (vector, thumb)
         except (KeyError, ValueError) as error:
-            raise ValueError(f"{path}: damaged ({error}); delete it") from error
+            raise ValueError(f"{path} is damaged ({error}); delete the file") from error
     return entries
 
 
@@ -263,8 +263,8 @@ class Retrieval(AbstractImageSource):
             self._photos = [photo for photo in self._photos if _place(photo) in by_photo]
             if not self._photos:
                 raise ValueError(
-                    f"{self.folder}: none of its photos has a caption in {captions.name}; name as "
-                    "captions a split whose photos lie in the pool"
+                    f"{self.folder}: no photo in the pool has a caption in {captions.name}; set "
+                    "captions to a split whose photos are in the pool"
                 )
         self._index = PhotoIndex(encoder=encoder, cache_folder=cache_folder)
         self._pool: EmbeddedPhotos | None = None
@@ -281,8 +281,8 @@ class Retrieval(AbstractImageSource):
         paths = sorted({sample.image_path for sample in roster.samples})
         if missing := [path for path in paths if not photo_exists(path)]:
             raise FileNotFoundError(
-                f"{len(missing)} of {len(paths)} photos of {roster.name} are not there, such as "
-                f"{missing[0]}; retrieval compares them with those of the pool"
+                f"{len(missing)} of {len(paths)} photos of {roster.name} do not exist, such as "
+                f"{missing[0]}; retrieval compares the dataset's photos with the pool's photos"
             )
         self._load_pool()
         self.release()
@@ -380,7 +380,7 @@ class Retrieval(AbstractImageSource):
             keep[same_photo(pool, thumbnail)] = False
         if not keep.any():
             raise ValueError(
-                f"{self.folder}: every photo of the pool is a validation or test photo; name "
+                f"{self.folder}: every photo in the pool is a validation or test photo; name "
                 "another pool"
             )
         rows = keep.nonzero().flatten().tolist()

@@ -107,7 +107,7 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
     files = {key: drawn.path.resolve() for key, drawn in pictures.items() if drawn.path}
     if not files:
         problems = Counter(picture.problem for picture in pictures.values())
-        raise ValueError(f"no picture could be made: {dict(problems)}")
+        raise ValueError(f"no image could be generated; reasons and counts: {dict(problems)}")
     folder = Path(os.path.commonpath([file.parent for file in files.values()]))
 
     def rows_of(name: str) -> Sequence[int]:
@@ -184,7 +184,7 @@ def round_trip(
     _check_captioner(RunFolder(Path(captioner)))
     source = curation.get("image_source")
     if source is None and per == "caption":
-        raise ValueError("per=caption is for generated pictures; with photos use per=photo")
+        raise ValueError("per=caption needs generated images; use per=photo with photos")
     where, elsewhere = chosen_spread(spread), None
     if source is not None and not isinstance(where, Local):
         elsewhere = partial(drawn_pictures, source, spread=where, seed=seed, plugins=list(plugins))
@@ -205,7 +205,7 @@ def round_trip(
     counts.update(picture.problem for picture in pictures.values() if picture.problem)
     made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
     write_json(folder / METRICS, {split: result.to_dict(), "made": made})
-    log.info(f"{folder}: {made}")
+    log.info(f"{folder}: evaluated {made}")
     return result.corpus
 
 
@@ -229,4 +229,4 @@ def _refuse_other(row: Mapping[str, Any], out: Path) -> None:
     kept: Any = OmegaConf.to_container(read_folder_config(out / CONFIG), resolve=True)
     before = {"per": "photo", **kept}  # rows of earlier versions do not name it
     if before != row:
-        raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")
+        raise ValueError(f"{out} holds results of other settings; choose another out=")

@@ -197,15 +197,17 @@ class StableDiffusion(AbstractGenerator):
             _optional("imwatermark", "pip install invisible-watermark, or set watermark=false")
         if self.scheduler is not None and not hasattr(diffusers, self.scheduler):
             raise ValueError(
-                f"scheduler={self.scheduler}: diffusers has no scheduler of that name; "
-                "choose one such as DDIMScheduler, PNDMScheduler or DPMSolverMultistepScheduler"
+                f"scheduler={self.scheduler} does not exist in diffusers; choose one such as "
+                "DDIMScheduler, PNDMScheduler or DPMSolverMultistepScheduler"
             )
         if self.safety_checker and not (self.folder / "safety_checker").is_dir():
             raise ValueError(f"{self.folder} has no safety checker: set safety_checker=false")
         kind = self._files.kind
         for name in ("negative_prompt", "max_sequence_length"):
             if getattr(self, name) and not self._files.takes(name):
-                raise ValueError(f"{self.folder}: {kind.__name__} takes no {name}: leave it out")
+                raise ValueError(
+                    f"{self.folder}: {kind.__name__} does not accept {name}: unset {name}"
+                )
         self._choose_device()
         self._files.check_size(*self.size())
         self.recipe()
@@ -336,8 +338,8 @@ def _low_rank_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(
-            f"lora={folder}: no such folder, or no .safetensors in it; give the folder of low-rank "
-            "weights, or lora=null"
+            f"lora={folder} does not exist or holds no .safetensors file; name the folder of the "
+            "LoRA weights, or set lora=null"
         )
     return files
 

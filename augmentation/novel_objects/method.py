@@ -121,20 +121,18 @@ def choose_candidates(
             names = novel.likely if count is None else count(novel)
         if not names and novel.candidates is None and count is None:
             raise ValueError(
-                f"{novel.name!r} has no candidates: name them (candidates, or likely), or give "
-                "method.predictions=RUN/predictions.json to count candidates in it"
+                f"{novel.name!r} has no candidates: set candidates or likely, or set "
+                "method.predictions=RUN/predictions.json to count the candidates there"
             )
         chosen[novel.name] = Candidates(
             labels=tuple(name for name in names if name in labels),
             without_boxes=tuple(name for name in names if name not in labels),
         )
         if names and not chosen[novel.name].labels:
-            log.warning(
-                f"{novel.name!r} gets no pictures: no box has a label of {', '.join(names)}"
-            )
+            log.warning(f"{novel.name!r} gets no images: no box is labelled {', '.join(names)}")
         elif not names and novel.candidates is None:
             log.warning(
-                f"{novel.name!r} gets no pictures: no caption that names it names a known object"
+                f"{novel.name!r} gets no images: captions of {novel.name!r} mention no known object"
             )
     return chosen
 
@@ -183,7 +181,7 @@ def read_predictions(path: str | Path) -> dict[str, str]:
     """
     entries = read_json(path)
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{path}: must hold a list of image_id and caption, as a run writes it")
+        raise ValueError(f"{path} must hold a list of objects with image_id and caption")
     return {str(_value(e, "image_id", path)): str(_caption(e, path)) for e in entries}
 
 
@@ -196,7 +194,7 @@ def _caption(entry: object, path: str | Path) -> object:
 
 def _value(entry: object, key: str, path: str | Path) -> object:
     if not isinstance(entry, dict) or key not in entry:
-        raise ValueError(f"{path}: every entry needs {key!r}: got {str(entry)[:60]}")
+        raise ValueError(f"{path}: every entry needs the key {key!r}: got {str(entry)[:60]}")
     return entry[key]
 
 

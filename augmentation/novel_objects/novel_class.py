@@ -75,7 +75,9 @@ def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> H
         names |= mentioned_classes(sample.caption, patterns)
     in_domain_samples = [sample for sample in roster.samples if not classes[sample.image_id]]
     if not in_domain_samples:
-        raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
+        raise ValueError(
+            f"{roster.name}: every photo mentions one of {list(words)}; hold out fewer"
+        )
     first = {sample.image_id: sample for sample in reversed(roster.samples)}
     novel = tuple(
         NovelPhoto(
@@ -102,13 +104,13 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
         ValueError: no words in it.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such list of held-out words, one a line")
+        raise FileNotFoundError(f"{path} does not exist: name a file of held-out words")
     lines = Path(path).read_text(encoding="utf-8").lower().splitlines()
     forms: dict[str, list[str]] = {}
     for word in dict.fromkeys(line.strip() for line in lines if line.strip()):
         forms.setdefault(lemmatizer(word, "NNS"), []).append(word)
     if not forms:
-        raise ValueError(f"{path}: holds no words; write one a line")
+        raise ValueError(f"{path} holds no words; write one word on each line")
     return forms
 
 
@@ -208,8 +210,8 @@ class Choices:
             )
         if self.pictures_per_photo is not None and self.pictures_per_photo < 1:
             raise ValueError(
-                "method.choices.pictures_per_photo must be at least 1, or null for as many as it "
-                f"takes: got {self.pictures_per_photo!r}"
+                "method.choices.pictures_per_photo must be at least 1, or null for no limit: got "
+                f"{self.pictures_per_photo!r}"
             )
         if not (0 <= self.min_replaced <= 1 and 0 <= self.duplicate_iou <= 1):
             raise ValueError(f"min_replaced and duplicate_iou must be in [0, 1]: got {self}")

@@ -85,7 +85,7 @@ def replace_object(
         ValueError: no noun, or the parse is not of this caption.
     """
     if not noun.strip():
-        raise ValueError("noun must be the new object's word: got none")
+        raise ValueError("noun must be the word of the new object: got an empty text")
     text, spans = clean(caption), offsets(caption, parse)
     changes = _word_changes(spans, parse, mention, noun=noun, attribute=attribute)
     changes = [_match_case(text, change) for change in changes]

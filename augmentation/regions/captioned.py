@@ -209,7 +209,7 @@ def describe_set(
     """
     evaluated = recorded(locals(), groups=("search",))
     if bool(detections) != bool(augmented_detections):
-        raise ValueError("detections and augmented_detections must be given both, or neither")
+        raise ValueError("detections and augmented_detections must be set together")
     root = Path(str(augmented.root))
     pairs = read_pairs(root, number=num_pictures, seed=seed)
     own = None if search is None else OmegaConf.create(plain(search))  # with this config's seed
@@ -251,8 +251,8 @@ def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
     path = folder / "provenance.jsonl"
     if not path.is_file():
         raise ValueError(
-            f"{folder}: no provenance.jsonl; give augmented.root=FOLDER that captioning augment "
-            "has written to its end"
+            f"{folder} has no provenance.jsonl; set augmented.root=FOLDER to a folder that "
+            "captioning augment has finished"
         )
     pairs = [_pair(record) for record in records(path)]
     return sorted(pairs, key=lambda pair: draw_key(seed, "captioned", pair.name))[:number]
@@ -282,7 +282,7 @@ def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
     if missing := sorted(selected_ids - roster.rows_by_image.keys()):
         raise ValueError(
             f"{roster.name} lacks {len(missing)} of the requested images, such as {missing[0]}: "
-            "give the data= and the split= that the set was made of"
+            "set data= and split= to the ones used for the augmented dataset"
         )
     samples = [sample for sample in roster.samples if sample.image_id in selected_ids]
     return build_roster(roster.name, samples, roster.dropped)

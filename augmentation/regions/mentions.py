@@ -133,8 +133,8 @@ def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
         start = text.find(token.text, place)
         if start < 0 or text[place:start].strip():
             raise ValueError(
-                f"the parse must be of this caption: {token.text!r} does not follow at character "
-                f"{place} of {text!r}; parse the caption again"
+                f"the parse does not match the caption: {token.text!r} does not follow at "
+                f"character {place} of {text!r}; parse the caption again"
             )
         place = start + len(token.text)
         starts.append((start, place))

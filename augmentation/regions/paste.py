@@ -132,7 +132,7 @@ def paste(
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
         raise ValueError(f"picture must be (H, W, 3) uint8: got {picture.shape} {picture.dtype}")
     if len(pastes) > MAX_PASTES:
-        raise ValueError(f"at most {MAX_PASTES} pastes a picture: got {len(pastes)}")
+        raise ValueError(f"an image can have at most {MAX_PASTES} pastes: got {len(pastes)}")
     result, owners = picture.copy(), np.zeros(picture.shape[:2], np.uint8)
     order = sorted(range(len(pastes)), key=lambda n: (-area(pastes[n].target_box), n))
     for number in order:

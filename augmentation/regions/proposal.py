@@ -53,8 +53,9 @@ class Proposal:
     def __post_init__(self) -> None:
         if not self.pastes or not self.captions or len(self.captions) != len(self.before):
             raise ValueError(
-                f"{self.name}: a proposal needs pastes, and a caption for each edited one: got "
-                f"{len(self.pastes)} pastes, {len(self.captions)} captions of {len(self.before)}"
+                f"{self.name}: a proposal needs pastes, and a new caption for each old one: got "
+                f"{len(self.pastes)} pastes, {len(self.captions)} new and {len(self.before)} old "
+                "captions"
             )
 
 

@@ -53,12 +53,12 @@ class PictureFormat:
     def __post_init__(self) -> None:
         if self.suffix not in FORMATS or self.owners not in OWNERS:
             raise ValueError(
-                f"suffix must be one of {FORMATS} and owners one of {OWNERS}: got "
+                f"suffix must be one of {FORMATS} and owners must be one of {OWNERS}: got "
                 f"{self.suffix!r} and {self.owners!r}"
             )
         if not 1 <= self.quality <= 95 or self.num_cached_photos < 1:
             raise ValueError(
-                f"quality must be 1 to 95 and num_cached_photos at least 1: got {self}"
+                f"quality must be 1 to 95, and num_cached_photos at least 1: got {self}"
             )
 
 

@@ -61,7 +61,7 @@ class CosineScorer(AbstractPairScorer):
         """See `AbstractPairScorer`; in [-1, 1]."""
         if len(images) != len(captions):
             raise ValueError(
-                f"captions must be one an image: got {len(captions)} for {len(images)} images"
+                f"each image needs one caption: {len(captions)} captions for {len(images)} images"
             )
         if not images:
             return np.zeros(0)
@@ -105,8 +105,8 @@ def clip_threshold(space: str) -> Threshold:
     """
     if space not in CLIP_SPACES:
         raise ValueError(
-            f"the threshold {CLIP_THRESHOLD} is for {CLIP_SPACES[0]}: got {space}; estimate one "
-            "with separating_threshold or poor_share_threshold"
+            f"the threshold {CLIP_THRESHOLD} is valid only for {CLIP_SPACES[0]}: got {space}; "
+            "estimate a threshold with separating_threshold or poor_share_threshold"
         )
     return Threshold(value=CLIP_THRESHOLD, space=space, reason="section 4.4.2 of the thesis")
 
@@ -212,7 +212,7 @@ def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int
     """
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or keep < 1:
-        raise ValueError(f"scores must be (P,) and keep at least 1: got {values.shape} and {keep}")
+        raise ValueError(f"scores must be (P,), keep at least 1: got {values.shape} and {keep}")
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
     selected = [int(i) for i in order if np.isfinite(values[i]) and values[i] >= threshold]
     return tuple(selected[:keep])
@@ -230,7 +230,7 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
     """
     ids = np.asarray(image_ids)
     if len(set(image_ids)) < 2:
-        raise ValueError("mismatched pairs need at least two different photos: got fewer")
+        raise ValueError("mismatched pairs need at least two different photos: got fewer photos")
     generator = np.random.default_rng(seed)
     # Sorted by photo and moved on by the largest group, every pair meets another photo's.
     order = generator.permutation(len(ids))
@@ -238,7 +238,7 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
     _, counts = np.unique(ids, return_counts=True)
     moved = np.roll(order, -int(counts.max()))
     if (ids[order] == ids[moved]).any():
-        raise ValueError("one photo is in more than half of the pairs; give pairs of more photos")
+        raise ValueError("one photo is in over half of the pairs; give more photos")
     partners = np.empty(len(ids), dtype=np.int64)
     partners[order] = moved
     return tuple(partners.tolist())
@@ -259,8 +259,8 @@ class Ranker:
     def __init__(self, *, scorer: AbstractPairScorer, threshold: Threshold, keep: int) -> None:
         if threshold.space != scorer.space:
             raise ValueError(
-                f"the threshold is of {threshold.space}, pairs are scored in {scorer.space}; "
-                "estimate one for it"
+                f"the threshold was estimated in {threshold.space}, but the pairs are scored in "
+                f"{scorer.space}; estimate a threshold in {scorer.space}"
             )
         if keep < 1:
             raise ValueError(f"keep must be at least 1: got {keep}")
@@ -293,7 +293,7 @@ def _chunks(pairs: Iterable[tuple[Image.Image, str]]) -> Iterator[list[tuple[Ima
 def _check_finite(scores: np.ndarray, name: str) -> np.ndarray:
     values = np.asarray(scores, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite scores, at least one: got {len(values)} values")
+        raise ValueError(f"{name} must be at least one finite score: got {len(values)} values")
     return values
 
 

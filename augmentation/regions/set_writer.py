@@ -185,7 +185,7 @@ def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
     for group in groups:
         name = group[0].name
         if name in names or len({proposal.name for proposal in group}) < len(group):
-            raise ValueError(f"two proposals are called {name!r}; names must be unique")
+            raise ValueError(f"two proposals have the name {name!r}; names must be unique")
         names.add(name)
         yield group
 
@@ -262,9 +262,9 @@ def _rendered(
             yield from _by_pool(pool, chunks, max_pending=2 * num_processes)
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            "a process that makes pictures was killed, perhaps for memory (if it failed by itself, "
-            "its error is above): lower num_processes= or format.num_cached_photos=; the same "
-            "command resumes"
+            "a process that makes images was killed, perhaps because memory ran out (its own "
+            "error, if any, is printed above): lower num_processes= or "
+            "format.num_cached_photos=, and run the same command again to resume"
         ) from error
 
 

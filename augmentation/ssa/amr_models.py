@@ -103,7 +103,7 @@ def caption_by_words(
     position_of |= _match_words(pair for pair in pairs if pair[0] > min_similarity)
     missing = [word for v, word in missing.items() if position_of[v] < 0]
     if missing:
-        raise ValueError(f"{text!r} leaves out {missing}")
+        raise ValueError(f"the sentence {text!r} omits the words {missing} of its graph")
     mentions = []
     for variable, position in position_of.items():
         start, end = words.spans[position]
@@ -239,8 +239,8 @@ class SequenceModel:
         words = folder if tokenizer is None else _folder(tokenizer)
         if not any((words / file).is_file() for file in _TOKENIZER_FILES):
             raise FileNotFoundError(
-                f"{words}: no tokenizer in it; give its base model's tokenizer, such as "
-                f"tokenizer=facebook/bart-large"
+                f"{words} holds no tokenizer; set the tokenizer of the base model, such as "
+                "tokenizer=facebook/bart-large"
             )
         with damage_named(str(words)):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(

@@ -51,8 +51,8 @@ class AuthorsCaptions(AbstractCaptionMethod):
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise FileNotFoundError(
-                f"method.folder={folder}: no such folder; unpack the authors' archive there "
-                "(flickr-ssa.tar.gz, or the parts of coco-ssa.tar.gz joined with cat)"
+                f"method.folder={folder} does not exist; unpack the authors' archive there "
+                "(flickr-ssa.tar.gz, or the joined parts of coco-ssa.tar.gz)"
             )
 
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
@@ -65,8 +65,8 @@ class AuthorsCaptions(AbstractCaptionMethod):
         photos = {_number(image_id): rows for image_id, rows in roster.rows_by_image.items()}
         if not files.keys() & photos.keys():
             raise ValueError(
-                f"{self.folder}: no file of a photo of {roster.name}, such as {next(iter(photos))}"
-                ".json; does the folder belong to another data set?"
+                f"{self.folder} has no file for any photo of {roster.name}, such as "
+                f"{next(iter(photos))}.json; choose the folder of the same dataset"
             )
         for number, rows in islice(photos.items(), skip, None):
             photo, path = roster.samples[rows[0]], files.get(number)

@@ -108,7 +108,7 @@ class Graph:
     def __post_init__(self) -> None:
         ends = {self.root, *(e.source for e in self.edges), *(e.target for e in self.edges)}
         if not ends <= self.nodes.keys():
-            raise ValueError(f"no nodes of these names: {sorted(ends - self.nodes.keys())}")
+            raise ValueError(f"edges name missing nodes: {sorted(ends - self.nodes.keys())}")
 
     @cached_property
     def out(self) -> Mapping[str, tuple[Edge, ...]]:

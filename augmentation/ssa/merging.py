@@ -56,7 +56,7 @@ class Merging:
             ValueError: no graphs.
         """
         if not graphs:
-            raise ValueError("there must be a graph to merge: got none")
+            raise ValueError("merging needs at least one graph: got none")
         open_graphs = {n: rename_variables(graph, f"c{n}_", n) for n, graph in enumerate(graphs)}
         for i, j in merge_order(distances(list(open_graphs.values()))):
             open_graphs[i] = self.merge(open_graphs[i], open_graphs.pop(j))

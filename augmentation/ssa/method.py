@@ -242,8 +242,8 @@ class Ssa(AbstractCaptionMethod):
         """
         if not any(phrase.regions for sample in roster.samples for phrase in sample.phrases):
             raise ValueError(
-                f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
-                "with boxes, such as data=flickr8k_entities or data=miniworld"
+                f"{roster.name}: no caption phrase has a box: method=ssa needs captions with "
+                "boxes, such as data=flickr8k_entities or data=miniworld"
             )
         data = self._data
         if data is None or data.roster is not roster:
@@ -467,13 +467,13 @@ def _check_long(
     """Refuse settings of long captions, of so many words at least and at most."""
     if max_long < 0 or not 1 <= words[0] <= words[1]:
         raise ValueError(
-            "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
+            "method.max_long must be at least 0, and method.min_long_words must be from 1 to "
             f"method.max_long_words: got {max_long}, {words[0]} and {words[1]}"
         )
     if max_long and graph_writer is not None:  # it writes before any caption is accepted
         raise ValueError(
-            f"method.max_long={max_long} joins captions that rules write, and method.graph_writer "
-            f"writes others: set method.max_long=0 or method.graph_writer=null"
+            f"method.max_long={max_long} joins captions written by rules, but method.graph_writer "
+            "writes captions with a model: set method.max_long=0 or method.graph_writer=null"
         )
 
 

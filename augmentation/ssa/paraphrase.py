@@ -100,8 +100,8 @@ class Paraphrase(AbstractCaptionMethod):
         if len(answers) > 1 and all(answer.problem in FAILURES for answer in answers):
             reasons = Counter(answer.problem for answer in answers)
             raise ConnectionError(
-                f"the language model failed at all of {len(answers)} prompts ({dict(reasons)}); "
-                "check its server, and repeat the command, which resumes"
+                f"the language model failed on all {len(answers)} prompts ({dict(reasons)}); "
+                "check its server, and run the command again to resume"
             )
         return answers
 

@@ -69,10 +69,10 @@ def read_penman(text: str) -> Graph:
     reader = _Reader(tokens)
     try:
         if next(tokens) != "(":
-            raise ValueError("no opening bracket")
+            raise ValueError("the text does not begin with an opening bracket")
         root = reader.node()
     except (StopIteration, RecursionError, ValueError) as error:
-        raise ValueError(f"not a graph in PENMAN notation: {text[:80]!r} ({error})") from error
+        raise ValueError(f"invalid PENMAN notation: {text[:80]!r} ({error})") from error
     return reader.graph(root)
 
 
@@ -86,11 +86,11 @@ class _Reader:
         """Read a node after its opening bracket; returns its variable."""
         variable, slash, concept = next(self._tokens), next(self._tokens), next(self._tokens)
         if slash != "/":
-            raise ValueError(f"/ wanted behind {variable!r}, got {slash!r}")
+            raise ValueError(f"expected '/' after variable {variable!r}, got {slash!r}")
         self._nodes[variable] = node_of(concept)
         while (token := next(self._tokens)) != ")":
             if not token.startswith(":"):
-                raise ValueError(f"a role wanted in {variable!r}, got {token!r}")
+                raise ValueError(f"expected a role in node {variable!r}, got {token!r}")
             role = _ALIGNMENT.sub("", token[1:])
             value = next(self._tokens)
             target = self.node() if value == "(" else value
@@ -106,7 +106,7 @@ class _Reader:
                 target = f"_{len(self._nodes)}"
                 self._nodes[target] = node_of(value)
                 if not self._nodes[target].is_literal and not re.match(r"[\w-]+$", value):
-                    raise ValueError(f"{value!r} is no variable of the graph, and no constant")
+                    raise ValueError(f"{value!r} is neither a variable of the graph nor a constant")
             edges.append(edge_of(source, role, target))
         return Graph(self._nodes, tuple(edges), root)
 

@@ -125,7 +125,7 @@ def count_corpus(captions: Iterable[Deconstructed]) -> CorpusStatistics:
         pairs.add(ids)
     if not structures:
         raise ValueError(
-            f"the corpus has no caption with a structure; left out: {dict(left_out) or 'nothing'}"
+            f"no caption of the corpus has a structure; reasons: {dict(left_out) or 'none'}"
         )
     return _build_statistics(structures, list(numbers), uses, pairs.total(), dict(left_out))
 
@@ -216,7 +216,7 @@ def load_statistics(path: str | Path) -> CorpusStatistics:
             for name in ("structures", "words", "left_out")
         }
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{path}: damaged statistics ({error}); delete the file") from error
+        raise ValueError(f"{path} holds damaged statistics ({error}); delete the file") from error
     counted = [line.partition(" ") for line in texts.pop("left_out") if line]
     left_out = {reason: int(count) for count, _, reason in counted}
     return CorpusStatistics(**texts, **arrays, left_out=left_out)

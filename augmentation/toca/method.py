@@ -290,7 +290,7 @@ class Synthesis:
             self._write(templates, partial_file)
             counts = _counts(_records(partial_file))
             if not counts["captions"]:
-                raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
+                raise ValueError(f"no caption was accepted; reasons: {counts['refused'] or 'none'}")
             records = _without_surplus(_records(partial_file), self.pace.num_captions)
             _write_stream(records_file, map(as_line, records))
             partial_file.unlink()
@@ -464,7 +464,7 @@ def _add_failed(
         reasons = dict(Counter(record["refused"] for record in records))
         raise ConnectionError(
             f"the language model has failed for {len(failed)} batches in a row ({reasons}); check "
-            f"its server, and repeat the command, which resumes"
+            "its server, and run the command again to resume"
         )
     return failed
 
@@ -483,12 +483,12 @@ def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
         return False
     if accepted and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
         log.warning(
-            f"no new caption in {refused.total()} answers: this ends with {accepted} captions"
+            f"{refused.total()} answers gave no new caption: ending with {accepted} captions"
         )
         return True
     raise ValueError(
-        f"none was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
-        f"{accepted} earlier captions are kept in {PARTIAL_FILE}; try another language model "
+        f"the last {refused.total()} answers were all refused ({dict(refused)}); {accepted} "
+        f"earlier captions are kept in {PARTIAL_FILE}; try another language model "
         "(method.writer), another method.prompts.style or a lower method.writer.temperature"
     )
 

@@ -315,8 +315,8 @@ def check_length(network: nn.Module, longest: int) -> None:
     max_length = getattr(network.config, "max_position_embeddings", longest)
     if longest > max_length:
         raise ValueError(
-            f"captions with their questions have up to {longest} tokens, the language model takes "
-            f"{max_length}: choose another one (name)"
+            f"captions with their prompts have up to {longest} tokens, but the language model "
+            f"reads at most {max_length}: choose another language model (name)"
         )
 
 

@@ -75,10 +75,10 @@ class TemplateSampler:
         max_given_words: int | None = None,
     ) -> None:
         if tau is not None and not tau > 0:
-            raise ValueError(f"tau must be above 0, or null for infinity: got {tau}")
+            raise ValueError(f"tau must be above 0, or null for an infinite tau: got {tau}")
         if max_given_words is not None and max_given_words < 1:
             raise ValueError(
-                f"max_given_words must be at least 1, or null for all: got {max_given_words}"
+                f"max_given_words must be at least 1, or null for no limit: got {max_given_words}"
             )
         self.statistics, self._max_given_words = statistics, max_given_words
         self._tau, self._use_relations = tau, use_relations

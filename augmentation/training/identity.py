@@ -61,8 +61,8 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
     remedy = "give another out=, or remove the folder"
     if not isinstance(kept, Mapping):
         raise ValueError(
-            f"{checkpoint} comes from an earlier version that did not record its settings, so they "
-            f"may differ: {remedy}"
+            f"{checkpoint} comes from an earlier version that did not record its settings, so "
+            f"they may differ: {remedy}"
         )
     if WEIGHTS not in kept:  # of a version that did not look at them
         identity = {key: value for key, value in identity.items() if key != WEIGHTS}

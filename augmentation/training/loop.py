@@ -290,13 +290,11 @@ class TrainingLoop:
         state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, map_location="cpu")
         shapes = {name: value.shape for name, value in self.trained.items()}
         if shapes != {name: value.shape for name, value in state["trained"].items()}:
-            raise ValueError(
-                f"{self.checkpoint} belongs to another model; remove it, or choose another out="
-            )
+            raise ValueError(f"{self.checkpoint} belongs to another model; choose another out=")
         if state["step"] > self.num_steps:
             raise ValueError(
-                f"{self.checkpoint} has made {state['step']} steps, more than training.num_steps, "
-                f"{self.num_steps}: give another out=, or remove the folder"
+                f"{self.checkpoint} is at step {state['step']}, beyond "
+                f"training.num_steps={self.num_steps}: choose another out=, or delete the folder"
             )
         self.step, self.history = state["step"], state["history"]
         # older checkpoints have none: the first mean is of the steps made since

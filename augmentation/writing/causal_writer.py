@@ -197,7 +197,7 @@ class CausalWriter(AbstractWriter):
         )
         if chat and not self._tokenizer.chat_template:
             raise ValueError(
-                f"{name}: its tokenizer has no form for chats: set method.writer.chat=false"
+                f"{name}: the tokenizer has no chat template: set method.writer.chat=false"
             )
         self._chat = chat
         network: Any = load_causal(name, dtype=getattr(torch, precision)).to(self._device)
@@ -231,10 +231,10 @@ class CausalWriter(AbstractWriter):
             return []
         opening = prompts[0].opening()
         if any(prompt.opening() != opening for prompt in prompts):
-            raise ValueError("prompts of one call must have the same examples")
+            raise ValueError("all prompts of one call must have the same examples")
         if self._filling is not None and not all(prompt.required_tokens for prompt in prompts):
             raise ValueError(
-                "max_small_words applies to sentence templates, not to prompts: set "
+                "max_small_words applies to sentence templates only, not to prompts: set "
                 "method.writer.max_small_words=null (writer@method.writer=smollm2_free)"
             )
         head, tails = self._prompt_ids(prompts)
@@ -253,8 +253,8 @@ class CausalWriter(AbstractWriter):
             rows, sums = self._sample(tokens, mask, positions, cache, draw, sentences)
         except torch.OutOfMemoryError as error:
             raise MemoryError(
-                f"out of memory with {len(prompts)} prompts at once: lower method.pace.batch_size, "
-                "and give the set another folder"
+                f"out of memory with {len(prompts)} prompts in a batch: lower "
+                "method.pace.batch_size, and choose another out="
             ) from error
         finally:
             keep_prefix(self._network, None)
@@ -270,8 +270,8 @@ class CausalWriter(AbstractWriter):
         max_length = getattr(self._network.config, "max_position_embeddings", length)
         if length > max_length:
             raise ValueError(
-                f"prompt and answer may have {length} tokens, the language model takes "
-                f"{max_length}: give fewer examples (method.prompts.num_examples)"
+                f"prompt and answer need up to {length} tokens, but the language model reads at "
+                f"most {max_length}: use fewer examples (method.prompts.num_examples)"
             )
 
     def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:

@@ -66,8 +66,8 @@ class TrigramWriter(AbstractWriter):
         """
         if self._model is None or not all(prompt.required_tokens for prompt in prompts):
             raise ValueError(
-                "writer=trigrams completes sentence templates of a corpus (method=toca); elsewhere "
-                "choose a language model: writer@method.writer=smollm2_free, server or llama_cpp"
+                "writer=trigrams works only with sentence templates (method=toca); choose a "
+                "language model: writer@method.writer=smollm2_free, server or llama_cpp"
             )
         generator = np.random.default_rng(seed)
         return [

@@ -131,7 +131,7 @@ def _text_of(reply: Any) -> str:
     """
     text = reply["choices"][0]["message"]["content"]
     if not isinstance(text, str):
-        raise TypeError(f"content must be a text: got {type(text).__name__}")
+        raise TypeError(f"the content of the answer must be a text: got {type(text).__name__}")
     return text
 
 
@@ -188,5 +188,5 @@ def _llama_cpp() -> Any:
         return imported("llama_cpp")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "models of llama.cpp need a package that is not installed: pip install llama-cpp-python"
+            "llama.cpp models need a package that is not installed: pip install llama-cpp-python"
         ) from error

@@ -65,9 +65,9 @@ class CuratedDataset(Dataset):
         if not callable(source):
             if len(source) != len(curation.roster):
                 raise ValueError(
-                    f"the data set has {len(source)} items, the roster {len(curation.roster)} "
-                    "samples: give a data set with an item for each caption, or a function that "
-                    "makes an item of a Sample"
+                    f"the dataset has {len(source)} items, but the roster has "
+                    f"{len(curation.roster)} samples: give a dataset with one item for each "
+                    "caption, or a function that makes an item from a Sample"
                 )
             self._make = RowItems(source, curation.current, caption_key, image_key)
         self._length = len(curation.roster)
@@ -85,13 +85,13 @@ class CuratedDataset(Dataset):
             ValueError: the source makes no mapping.
         """
         if not -len(self) <= position < len(self):
-            raise IndexError(f"position {position} is outside of {len(self)} items")
+            raise IndexError(f"position {position} is out of range for {len(self)} items")
         sample = self.current.samples[self._positions()[position]]
         item = self._make(sample)
         if not isinstance(item, Mapping):
             raise ValueError(
-                f"the item of {sample.sample_id!r} must be a mapping, to hold {ROW!r}: got "
-                f"{type(item).__name__}"
+                f"the item of {sample.sample_id!r} must be a mapping, so that the key {ROW!r} can "
+                f"be added: got {type(item).__name__}"
             )
         return {**item, ROW: sample.row}
 
@@ -155,7 +155,10 @@ class RowItems:
         before = self.current.roster.samples[sample.row]
         item = self.dataset[sample.row]
         if not isinstance(item, Mapping):
-            raise ValueError(f"items must be mappings, to hold {ROW!r}: got {type(item).__name__}")
+            raise ValueError(
+                f"items must be mappings, so that the key {ROW!r} can be added: got "
+                f"{type(item).__name__}"
+            )
         changed = {
             self.caption_key: (sample.caption != before.caption, lambda: sample.caption),
             self.image_key: (
@@ -209,7 +212,7 @@ def with_rows(
         ValueError: one of curation and tokenizer alone.
     """
     if (curation is None) != (tokenizer is None):
-        raise ValueError("with_rows needs curation= and tokenizer= together, or neither")
+        raise ValueError("with_rows needs both curation= and tokenizer=, or neither")
     return RowCollator(collate, None if curation is None else curation.current, tokenizer)
 
 
@@ -237,8 +240,8 @@ class RowCollator:
             return dict(self.collate(items))
         if num_rows < len(items):
             raise ValueError(
-                f"{len(items) - num_rows} of {len(items)} items have no {ROW!r}: do not mix items "
-                "of a CuratedDataset with others"
+                f"{len(items) - num_rows} of {len(items)} items have no key {ROW!r}: do not mix "
+                "items of a CuratedDataset with other items"
             )
         rows = torch.tensor([item[ROW] for item in items])
         rest = [{key: value for key, value in item.items() if key != ROW} for item in items]
@@ -249,8 +252,8 @@ class RowCollator:
         """The labels without masked ones, and the sentences of all."""
         if not isinstance(labels := batch.get("labels"), Tensor):
             raise ValueError(
-                f"collate gave no labels (B, T), which losses of sentences need: got "
-                f"{sorted(batch)}; add them, with -100 for tokens outside the loss"
+                f"sentence losses need labels (B, T), but collate returned only {sorted(batch)}; "
+                "return labels with -100 for tokens outside the loss"
             )
         samples = [self._sample(row) for row in batch[ROW].tolist()]
         spans = label_spans(labels, [sample.caption for sample in samples], self.tokenizer)
@@ -309,16 +312,17 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
     if dataset is None:
         raise ValueError(
             "curation needs a training loader over CuratedDataset(source, curation) of this run: "
-            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would "
-            "still be trained on"
+            f"got {type(getattr(loader, 'dataset', loader)).__name__}, which would still train on "
+            "removed samples"
         )
     if getattr(loader, "persistent_workers", False) and not rebuilt:
         raise ValueError(
-            "persistent workers keep the samples of the first epoch: set persistent_workers=False "
+            "persistent workers keep the first epoch's samples: set persistent_workers=False "
             "(dataloader_persistent_workers=False)"
         )
     if not dataset.fixed_length and not rebuilt:
         raise ValueError(
-            "CuratedDataset(fixed_length=False) shrinks, but the loader is built once: leave it "
-            "out, or have the loader rebuilt (reload_dataloaders_every_n_epochs=1)"
+            "CuratedDataset(fixed_length=False) shrinks, but the loader is built only once: "
+            "remove fixed_length, or rebuild the loader each epoch "
+            "(reload_dataloaders_every_n_epochs=1)"
         )

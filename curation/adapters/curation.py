@@ -80,7 +80,8 @@ class LoopFolder:
         """
         if (self.path / "config.yaml").is_file():
             raise ValueError(
-                f"{self.path} is a run of `captioning train`: choose another folder for this loop"
+                f"{self.path} is a run of `captioning train`: choose another folder for your own "
+                "loop"
             )
         if (self.path / MANIFEST_NAME).is_file():
             saved, manifest = read_manifest(self.path), manifest_of(curator)
@@ -91,8 +92,9 @@ class LoopFolder:
         closed = _num_closed(state)
         if first_epoch is not None and not 0 <= first_epoch <= closed:
             raise ValueError(
-                f"first_epoch={first_epoch}, but {self.path} holds {closed} epochs: begin with 0 "
-                f"to {closed}, or name the folder of the run to resume"
+                f"first_epoch={first_epoch} does not match {self.path}, which holds {closed} "
+                f"epochs: set first_epoch from 0 to {closed}, or name the folder of the run to "
+                "resume"
             )
         return state and state_before(state, closed if first_epoch is None else first_epoch)
 
@@ -340,7 +342,7 @@ class Curation:
         unknown = signals.keys() ^ curator.signals.keys()
         if unknown:
             raise ValueError(
-                f"signals must be those that Curation.open got, {list(curator.signals)}: got "
+                f"signals must be the ones given to Curation.open, {list(curator.signals)}: got "
                 f"{list(signals)}"
             )
         device = values["losses"].device
@@ -446,8 +448,8 @@ class Curation:
         curator = self._curator
         if not curator.ledger.epochs and curator.ledger.num_recorded() > 0:
             log.warning(
-                "losses were added, but no epoch was ended, so nothing was decided: call "
-                "curation.end_epoch() after each"
+                "losses were added, but no epoch was ended, so curation decided nothing: call "
+                "curation.end_epoch() after each epoch"
             )
         if is_writer():
             self._files.finish(curator)
@@ -496,8 +498,8 @@ def _check_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
     """Refuse a policy by the losses of sentences that nobody will add."""
     if SENTENCE_LOSS in policy.signals and SENTENCE_LOSS not in signals:
         raise ValueError(
-            f"policy {policy.name!r} decides by the losses of sentences: open with "
-            f"signals=({SENTENCE_LOSS!r},), and add them (docs/guides/long_captions.md)"
+            f"policy {policy.name!r} needs sentence losses: open with "
+            f"signals=({SENTENCE_LOSS!r},), and add the losses (docs/guides/long_captions.md)"
         )
 
 
@@ -513,8 +515,8 @@ def _built(policy: CurationPolicy | str, *, masks: bool) -> CurationPolicy:
         policy = preset(policy)
     if type(policy.amend).attach is not AbstractAmender.attach:
         raise ValueError(
-            f"policy {policy.name!r} works with this project's captioner: use it with "
-            "`captioning train`"
+            f"policy {policy.name!r} works only with this framework's captioner: use `captioning "
+            "train`"
         )
     if policy.amend.masks_words and not masks:
         raise ValueError(

@@ -64,9 +64,9 @@ class LightningCuration(pl.Callback):
         check_loader(trainer.train_dataloader, self.curation, rebuilt=rebuilt)
         if self.curation.epoch != trainer.current_epoch:
             raise ValueError(
-                f"training begins with epoch {trainer.current_epoch}, but {self.curation.folder} "
-                f"resumes with epoch {self.curation.epoch}: give trainer.fit the checkpoint "
-                "(ckpt_path=...), or Curation.open(first_epoch=0) to start from scratch"
+                f"training starts at epoch {trainer.current_epoch}, but {self.curation.folder} "
+                f"resumes at epoch {self.curation.epoch}: give trainer.fit the checkpoint "
+                "(ckpt_path=...), or use Curation.open(first_epoch=0) to start from scratch"
             )
 
     def on_train_batch_end(

@@ -74,7 +74,7 @@ def per_sentence_losses(
     """
     if sentences.shape != labels.shape:
         raise ValueError(
-            f"sentences must be of the labels' shape {tuple(labels.shape)}: got "
+            f"sentences must have the shape of labels {tuple(labels.shape)}: got "
             f"{tuple(sentences.shape)}"
         )
     nll = plain_token_losses(logits, labels, shift=shift, ignore_index=ignore_index)
@@ -128,8 +128,8 @@ def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
-            f"{type(tokenizer).__name__} gives no offsets, which assign tokens to sentences: load "
-            f"a fast one (AutoTokenizer, or tokenizer=processor.tokenizer)"
+            f"{type(tokenizer).__name__} gives no character offsets, which assign tokens to "
+            "sentences: load a fast tokenizer (AutoTokenizer, or tokenizer=processor.tokenizer)"
         )
     return [
         _spans_in(row, caption, tokenizer)

@@ -53,7 +53,7 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
             )
         callback = config.curation.get("callback")
         if callback is None:
-            raise ValueError(f"curation={name}: no policy; curation=track records losses alone")
+            raise ValueError(f"curation={name} has no policy and only records losses")
         values = OmegaConf.to_container(callback, resolve=True)
     except HydraException as error:
         problem = " ".join(str(error).partition("Config search path")[0].split())
@@ -62,12 +62,11 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
     values = OmegaConf.create({"curation": values}).curation
     if not str(values.probe.get("_target_", ONLINE)).endswith(ONLINE):
         raise ValueError(
-            "curation/probe: your own loop measures losses itself: leave it out, name the "
-            "measurement "
-            "in Curation.open(signals=...) and give it to curation.add"
+            "curation/probe does not apply to your own loop: remove it, name the measurement in "
+            "Curation.open(signals=...) and give the values to curation.add"
         )
     if values.keep is not None:
-        raise ValueError("curation.keep: give the file to Curation.open(keep=...)")
+        raise ValueError("curation.keep does not apply here: use Curation.open(keep=FILE)")
     check_config(OmegaConf.create({"curation": values.policy}), Settings)
     return build_part(values.policy)
 

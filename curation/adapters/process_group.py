@@ -56,6 +56,6 @@ def check_agreement(lines: Iterable[str], device: torch.device, epoch: int) -> N
     dist.all_reduce(ends, op=dist.ReduceOp.MAX)
     if int(ends[0]) != -int(ends[1]):
         raise RuntimeError(
-            f"processes decided on different edits at the end of epoch {epoch}: give all of them "
-            "the same samples in the same order, policy, seed and folder"
+            f"processes decided on different edits at the end of epoch {epoch}: give all "
+            "processes the same samples in the same order, and the same policy, seed and folder"
         )

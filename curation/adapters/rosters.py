@@ -87,7 +87,9 @@ def _append(
     image_id = str(record["image_id"]) if "image_id" in record else path.as_posix()
     for text in texts:
         if not text.strip():
-            raise ValueError(f"{where}: {caption_key!r} is empty; write it or leave the record out")
+            raise ValueError(
+                f"{where}: {caption_key!r} is empty; write a caption or remove the record"
+            )
         sample_id = record.get("sample_id", f"{image_id}#{counts[image_id]}")
         counts[image_id] += 1
         rows.append(

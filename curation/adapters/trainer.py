@@ -101,16 +101,16 @@ class TrainerCuration(TrainerCallback):
         path = _checkpoint(args, state) / FILE_NAME
         if state.global_step and not path.is_file():
             raise FileNotFoundError(
-                f"{path} does not exist: training resumes from step {state.global_step}, but this "
-                "checkpoint holds no state of curation; resume from one in output_dir that does"
+                f"{path} does not exist, so curation cannot resume from step {state.global_step}; "
+                "resume from a checkpoint in output_dir that holds the state of curation"
             )
         if state.global_step:
             self.curation.load_state_dict(read_state(path), mid_epoch=True)
         if self.curation.epoch != int(epoch):
             raise ValueError(
-                f"training begins with epoch {int(epoch)}, but {self.curation.folder} resumes with "
-                f"epoch {self.curation.epoch}: call trainer.train(resume_from_checkpoint=True), or "
-                "Curation.open(first_epoch=0) to start from scratch"
+                f"training starts at epoch {int(epoch)}, but {self.curation.folder} resumes at "
+                f"epoch {self.curation.epoch}: call trainer.train(resume_from_checkpoint=True), "
+                "or use Curation.open(first_epoch=0) to start from scratch"
             )
 
     def on_step_end(
@@ -137,8 +137,8 @@ class TrainerCuration(TrainerCallback):
         self._hooks = []
         if (state.epoch or 0.0) > self.curation.epoch:
             log.warning(
-                f"epoch {self.curation.epoch} was cut short (max_steps): its losses are in the "
-                "checkpoint, and nothing was decided on them"
+                f"max_steps ended training within epoch {self.curation.epoch}: its losses are in "
+                "the checkpoint, but curation made no edits from these losses"
             )
         self.curation.finish()
 
@@ -245,8 +245,8 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
 def _log_probs(outputs: Any) -> Tensor:
     if outputs.get("log_probs") is None or outputs.get("label_mask") is None:
         raise ValueError(
-            f"the model gave no logits (it gave {list(outputs)}), so captions have no separate "
-            f"losses: switch fused losses off (use_liger_kernel=False)"
+            f"the model returned no logits (only {list(outputs)}), so curation cannot compute "
+            "each caption's loss: switch fused losses off (use_liger_kernel=False)"
         )
     return outputs["log_probs"]
 

@@ -62,7 +62,9 @@ class Condition(AbstractAmender):
             ValueError: no sample has a score.
         """
         if self._select is None:
-            raise ValueError("condition needs a selector, whose score it reads")
+            raise ValueError(
+                "curation=condition needs a selector with a score: choose another curation/select"
+            )
         buckets = self._buckets(context, as_numpy(self._select.scores(context)))
         edits, unchanged = [], []
         for candidate in selected:
@@ -80,7 +82,9 @@ class Condition(AbstractAmender):
         known = scores[context.live_rows]
         known = known[~np.isnan(known)]
         if not len(known):
-            raise ValueError("no sample has a score, which curation=condition needs for buckets")
+            raise ValueError(
+                "curation=condition sorts samples into buckets by score, but no sample has a score"
+            )
         unknown = np.isnan(scores)
         drawn = context.random("buckets of samples without a score").choice(known, len(scores))
         edges = np.quantile(known, np.arange(1, self.num_buckets) / self.num_buckets)

@@ -51,7 +51,7 @@ class MaskWords(AbstractWordAmender):
         super().__init__(score=score, threshold=threshold)
         self.weight = require_fraction("weight", weight)
         if self.weight == 1:
-            raise ValueError("weight must be below 1, as 1 would mask nothing: got 1")
+            raise ValueError("weight must be below 1: got 1, which would mask nothing")
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One edit for each selected sample that has a word to mask.

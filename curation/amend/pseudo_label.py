@@ -57,7 +57,7 @@ class PseudoLabel(AbstractAmender):
         online: bool = False,
     ) -> None:
         if constrained is None and plain is None:
-            raise ValueError("pseudo-labels need a search: give constrained, plain or both")
+            raise ValueError("pseudo-labels need a decoding method: set constrained, plain or both")
         if constrained is not None and constraints is None:
             raise ValueError(
                 "constrained search needs constraints: choose curation.amend.constraints, such as "
@@ -207,8 +207,8 @@ class PseudoLabel(AbstractAmender):
 def _require_whole_weights(trainer: pl.Trainer) -> None:
     if isinstance(trainer.strategy, ModelParallelStrategy):
         raise ValueError(
-            "captions cannot be written again in each batch by weights in shards, as all processes "
-            "must gather these at once: choose curation.amend.online=false, or trainer.strategy=ddp"
+            "sharded weights cannot caption in each batch, because all processes would have to "
+            "gather the weights: set curation.amend.online=false, or trainer.strategy=ddp"
         )
 
 

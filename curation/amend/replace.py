@@ -183,8 +183,8 @@ def require_source(source: AbstractImageSource) -> AbstractImageSource:
     """
     if not isinstance(source, AbstractImageSource):
         raise ValueError(
-            "replacing images needs a source of pictures: choose one with "
-            "curation/image_source=NAME (see configs/curation/image_source)"
+            "replacing images needs an image source: set curation/image_source=NAME (see "
+            "configs/curation/image_source)"
         )
     return source
 

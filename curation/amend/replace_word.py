@@ -113,7 +113,8 @@ def _mended(context: Context, candidate: Selected, doubt: WordDoubt) -> Edit:
         value = replace_word(caption, doubt.start, doubt.word, doubt.alternative)
     except ValueError as error:
         raise ValueError(
-            f"the doubts about {candidate.sample.sample_id!r} belong to another caption: {error}"
+            f"the doubted words of {candidate.sample.sample_id!r} belong to another caption: "
+            f"{error}"
         ) from error
     reason = f"{candidate.reason}; {doubt.word!r} is wrong with probability "
     return context.edit(

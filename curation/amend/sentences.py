@@ -216,7 +216,7 @@ class MaskSentences(AbstractSentenceTaker):
         super().__init__(score=score, threshold=threshold, emptied=emptied)
         self.weight = require_fraction("weight", weight)
         if self.weight == 1:
-            raise ValueError("weight must be below 1, as 1 would mask nothing: got 1")
+            raise ValueError("weight must be below 1: got 1, which would mask nothing")
 
     def _edit(self, context: Context, candidate: Selected, chosen: list[SentenceDoubt]) -> Edit:
         return mask(context, candidate, chosen, weight=self.weight)

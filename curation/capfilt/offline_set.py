@@ -200,8 +200,8 @@ def _begin(file: Path, head: dict[str, Any]) -> None:
         file.write_text(as_line(head) + "\n", encoding="utf-8")
     elif next(read_lines(file)) != head:
         raise ValueError(
-            f"{file}: begun by another captioner, filter or precision; choose another out=, or "
-            "delete the file"
+            f"{file} was started with another captioner, filter or precision; choose another "
+            "out=, or delete the file"
         )
 
 
@@ -242,14 +242,19 @@ def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str,
     """
     files = sorted((folder / "shards").glob("*-of-*.jsonl"))
     if not files:
-        raise FileNotFoundError(f"{folder}: no shards; make them with shard=1/N ... shard=N/N")
+        raise FileNotFoundError(
+            f"{folder} holds no shards; make shards with shard=1/N ... shard=N/N"
+        )
     total = int(files[0].stem.rpartition("-")[2])
     shards = [Shard(number=number, total=total) for number in range(1, total + 1)]
     if missing := [str(shard) for shard in shards if not shard.file(folder).is_file()]:
-        raise FileNotFoundError(f"{folder}: shards {', '.join(missing)} are missing; make them")
+        raise FileNotFoundError(
+            f"{folder} lacks the shards {', '.join(missing)}; make the missing shards"
+        )
     if len(files) > total:
         raise ValueError(
-            f"{folder}/shards: shards of several totals N; delete the shards of all but one"
+            f"{folder}/shards holds shards for several totals N; keep the shards of one total and "
+            "delete the others"
         )
     head: dict[str, Any] = {}
     records: dict[str, dict[str, Any]] = {}
@@ -258,7 +263,10 @@ def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str,
         this = next(lines) | {"shard": None}
         head = head or this
         if this != head:
-            raise ValueError(f"{shard.file(folder)}: judged by another captioner or filter")
+            raise ValueError(
+                f"{shard.file(folder)} was made with another captioner or filter; choose another "
+                "folder"
+            )
         _add(records, shard, lines, roster)
     return head, records
 
@@ -278,7 +286,7 @@ def _add(
         number += 1
     if number < len(photos):
         raise ValueError(
-            f"shard {shard} has {number} of {len(photos)} photos: run it again to resume it"
+            f"shard {shard} holds {number} of {len(photos)} photos: run the shard again to resume"
         )
 
 
@@ -308,7 +316,7 @@ class RecordedCaptions:
         """
         if any(beginnings or ()):
             raise ValueError(
-                f"{self.name} wrote whole captions into shards, and cannot continue captions"
+                f"{self.name} wrote whole captions into shards and cannot continue begun captions"
             )
         return [list(self._made[path]) for path in photos]
 
@@ -361,7 +369,10 @@ def build_policy(
     if parts == "captioner":
         pairs = None
     elif pairs is None:
-        raise ValueError(f"parts={parts} needs the filter's scores; make the shards with them")
+        raise ValueError(
+            f"parts={parts} needs filter scores, which the shards lack; make the shards with a "
+            "filter"
+        )
     select = Origin(origin=UNPAIRED)
     if pairs is not None:
         select = Unmatched(pairs=pairs, threshold=threshold, waiting=parts == "both")
@@ -415,7 +426,9 @@ def merge(
     curator = Curator(policy=policy, view=view, seed=seed)
     outcome = curator.begin()
     if outcome is None:
-        raise ValueError("CapFilt acts before training, and nothing was due then")
+        raise ValueError(
+            "CapFilt edits before training, but the schedule has nothing due before training"
+        )
     curator.start_files(folder)
     _write_set(outcome, folder)
     record = RunRecord(

@@ -136,7 +136,7 @@ def check_place(folder: Path) -> None:
         raise ValueError(f"{folder}: {first}; choose another --out, a new or an empty folder")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not os.access(nearest, os.W_OK):
-        raise OSError(f"{folder} cannot be written; choose another place by --out FOLDER")
+        raise OSError(f"cannot write to {folder}; choose another folder with --out FOLDER")
 
 
 def _is_check(table: Path) -> bool:

@@ -117,8 +117,8 @@ def _purpose(
     named = [check.name for check in GENERATOR_CHECKS if check.name in thresholds]
     if generator is False and named:
         raise ValueError(
-            f"{named[0]} is a check of folders for image generators, but this folder is checked as "
-            f"another kind"
+            f"{named[0]} checks only folders for image generators, but this folder is checked as "
+            "another kind"
         )
     is_one = bool(generator) or bool(named)
     if generator is None and not is_one and root is not None:
@@ -217,7 +217,7 @@ def _limits(
 ) -> dict[str, float]:
     unknown = sorted({*thresholds, *skip, *remove}.difference(THRESHOLDS))
     if unknown:
-        raise ValueError(f"there is no check {unknown[0]!r}; the checks: {', '.join(THRESHOLDS)}")
+        raise ValueError(f"unknown check {unknown[0]!r}; choose from {', '.join(THRESHOLDS)}")
     for name, value in thresholds.items():
         if not value >= 0:
             raise ValueError(f"the threshold of {name} must be at least 0: got {value}")

@@ -206,7 +206,7 @@ def shared_caption(evidence: Evidence) -> Scores:
 
 def _folder(evidence: Evidence) -> GeneratorFolder:
     if evidence.generators is None:
-        raise ValueError("the check needs a folder for image generators, and this is another kind")
+        raise ValueError("this check works only on folders for fine-tuning image generators")
     return evidence.generators
 
 

@@ -130,7 +130,7 @@ def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]
     if scores is None or not scores.sentences:
         why = "that check was left out" if scores is None else scores.note
         why = why or "no caption has several"
-        raise ValueError(f"wrong sentences cannot be mended: {why}")
+        raise ValueError(f"cannot mend wrong sentences: {why}")
     others = [result.flags[name] for name in result.removing if name != SENTENCES]
     elsewhere = np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
     found, left = {}, {}
@@ -183,12 +183,12 @@ def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacemen
     """Captions that are flagged for a word alone, as they would be, and what speaks against it."""
     if not 0 <= threshold <= 1:
         raise ValueError(
-            f"the probability from which words are replaced must be in [0, 1]: got {threshold}"
+            f"the probability threshold for replacing words must be in [0, 1]: got {threshold}"
         )
     scores = result.scores.get(NAME)
     if scores is None or not scores.words:
         why = "that check was left out" if scores is None else scores.note
-        raise ValueError(f"wrong words cannot be mended: {why}")
+        raise ValueError(f"cannot mend wrong words: {why}")
     samples, rows_by_image = result.roster.samples, result.roster.rows_by_image
     for row in np.flatnonzero(result.flags[NAME] & ~flagged_elsewhere(result)).tolist():
         surest, *further = scores.words[row]

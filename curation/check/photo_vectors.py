@@ -132,7 +132,7 @@ class KeptVectors:
                 keys = [bytes(key).hex() for key in content["keys"].numpy()]
                 self._known |= zip(keys, content["vectors"].numpy(), strict=True)
             except (ValueError, KeyError) as error:
-                raise ValueError(f"{file}: damaged ({error}); delete it") from error
+                raise ValueError(f"{file} is damaged ({error}); delete the file") from error
 
     def __call__(self, key: str) -> Floats | None:
         """The vector of a photo; None: it must be computed."""

@@ -173,7 +173,7 @@ def apply_to_files(
             )
         return _apply_to_folder(journal, first, out, split, format, photos, reading)
     if photos is not None:
-        raise ValueError("--photos is for a new folder: choose its --format")
+        raise ValueError("--photos applies only to a new folder: choose a folder with --format")
     path = Path(out or _default_out(first))
     if path.suffix not in ENDINGS:
         raise ValueError(
@@ -344,7 +344,7 @@ def _apply_to_folder(
     name = first.parent.resolve().name if first.is_file() else first.resolve().name
     path = Path(out or f"{name.partition('@')[0]}-curated")
     if is_taken(path):
-        raise ValueError(f"{path} is not empty; choose another --out")
+        raise ValueError(f"{path} exists and is not empty; choose another --out")
     edited = _read_set(journal, first, split, reading)
     format = format or _format_of(edited)
     header, _ = read_journal(journal)
@@ -452,17 +452,19 @@ def read_annotations(
     first = Path(paths[0])
     text = str(first)
     if not text.startswith("pycocoevalcap:") and not first.is_file():
-        raise FileNotFoundError(f"{first}: no such annotations")
+        raise FileNotFoundError(f"{first} does not exist: name an annotation file")
     kind = _kind(first)
     if kind != "COCO captions" and len(paths) > 1:
-        raise ValueError(f"{first}: of {kind}, only one file can be read at a time")
+        raise ValueError(
+            f"{first} holds {kind}, which can only be read as a single file: give one file"
+        )
     if (kind == "Karpathy's JSON") != (split is not None):
         remedy = (
             "say which with --split" if split is None else "it has no splits: leave --split out"
         )
-        raise ValueError(f"{first}: read as {kind}; {remedy}")
+        raise ValueError(f"{first} was read as {kind}; {remedy}")
     if images is not None and kind not in ("COCO captions", "a token file"):
-        raise ValueError(f"{first}: read as {kind}, which cannot use --images")
+        raise ValueError(f"{first} was read as {kind}: remove --images")
     if kind == "Karpathy's JSON":
         options: dict[str, Any] = {"image_folder": None, "split": split}
         return read_karpathy(name=text, annotations=first, **options)

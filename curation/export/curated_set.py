@@ -152,7 +152,7 @@ def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequen
     found: list[tuple[Split | None, Sequence[Picture]]]
     found = [(split, group) for split, group in groups.items() if group]
     if len(found) > 1 and groups[None]:
-        raise ValueError(f"{groups[None][0].path}: has no split, though other pictures have one")
+        raise ValueError(f"{groups[None][0].path} has no split, although other images have a split")
     return found
 
 
@@ -380,7 +380,7 @@ def place_photos(
             _copy(source, target, is_needed=is_needed)
         elif place_in_shard(source):
             raise ValueError(
-                f"{source}: a photo in a shard cannot be linked to; choose --photos copy"
+                f"{source} is in a shard and cannot be linked to; choose --photos copy"
             )
         elif photo_exists(source):
             target.symlink_to(source.resolve())

@@ -373,13 +373,13 @@ def _check_place(folder: Path, format: str, photos: str) -> None:
     """See `export`."""
     if format in BESIDE and photos == "none":
         name = "an image folder" if format == "imagefolder" else "a folder of text files"
-        raise ValueError(f"{name} holds its photos: choose --photos copy or link")
+        raise ValueError(f"{name} must contain photos: choose --photos copy or link")
     if format in PACKED and photos == "link":
-        raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
+        raise ValueError(f"{format} must contain photos, not links: choose --photos copy")
     if format == "journal" and photos != "none":
-        raise ValueError("the journal is exported without photos: choose --photos none")
+        raise ValueError("the journal has no photos to export: choose --photos none")
     if is_taken(folder):
-        raise ValueError(f"{folder} holds something already; choose a new folder")
+        raise ValueError(f"{folder} exists already and is not empty; choose a new folder")
 
 
 def _left_out(number: int) -> str:
@@ -553,7 +553,9 @@ def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         if not isinstance(error, OSError) or error.errno is None:
             raise
         if part is not None and is_taken(real):
-            raise ValueError(f"{folder} holds something already; choose a new folder") from error
+            raise ValueError(
+                f"{folder} exists already and is not empty; choose a new folder"
+            ) from error
         raise _named_error(error, folder, part) from error
 
 

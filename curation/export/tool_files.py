@@ -68,16 +68,16 @@ class Style:
         """
         if self.form is not None and _FORMAT_OF.get(self.form) != format:
             known = ", ".join(f"{form} (of {_FORMAT_OF[form]})" for form in FORMS)
-            raise ValueError(f"--form {self.form}: {format} has no such form; forms are {known}")
+            raise ValueError(f"{format} does not support --form {self.form}: choose one of {known}")
         if self.question is not None and format != "messages":
             raise ValueError(
-                f"--question: {format} has no questions; leave it out, or choose messages"
+                f"{format} does not support --question: remove --question, or choose messages"
             )
         if self.question is not None and (not self.question.strip() or _PLACE in self.question):
-            raise ValueError(f"--question {self.question!r}: write a text without {_PLACE}")
+            raise ValueError(f"--question {self.question!r} must not contain {_PLACE}")
         if self.repeats < 1 or (self.repeats > 1 and self.form != "kohya"):
             raise ValueError(
-                f"--repeats {self.repeats}: must be 1 or more, and is for --form kohya alone"
+                f"--repeats must be at least 1 and works only with --form kohya: got {self.repeats}"
             )
 
     def asking(self, questions: Mapping[Split, Mapping[str, str]]) -> Style:

@@ -82,7 +82,10 @@ def decode(line: str, where: str) -> Edit:
     """
     record = _object(line, where)
     if record.get("format") == FORMAT:
-        raise ValueError(f"{where}: a second header; was one journal appended to another?")
+        raise ValueError(
+            f"{where}: the journal has a second header, perhaps because another journal was "
+            "appended"
+        )
     unknown, missing = record.keys() - set(FIELDS), {"sample_id", "action"} - record.keys()
     if unknown or missing:
         raise ValueError(
@@ -131,7 +134,7 @@ def find_journal(path: str | Path) -> Path:
     journal = path / FILE_NAME if path.is_dir() else path
     if not journal.is_file():
         raise FileNotFoundError(
-            f"{journal}: no journal; was the run trained with a curation policy?"
+            f"{journal} does not exist; was the run trained with a curation policy?"
         )
     return journal
 
@@ -229,7 +232,7 @@ def undo(
         ValueError: no criterion is given, or nothing matches.
     """
     if sample_ids is None and epochs is None and policy is None:
-        raise ValueError("name the edits to undo by sample_ids, epochs or policy")
+        raise ValueError("choose the edits to undo with sample_ids, epochs or policy")
     remaining: list[Edit] = []
     undone: list[Edit] = []
     followed: list[Edit] = []

@@ -74,12 +74,12 @@ def read_keep(path: str | Path) -> KeepList:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"{path}: no such keep-list; save one from the page of captioning report, or "
-            "set curation.keep=null"
+            f"{path} does not exist; save a keep-list from the page of captioning report, or set "
+            "curation.keep=null"
         )
     record = read_json(path)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{path}: not a keep-list (no format {FORMAT!r})")
+        raise ValueError(f"{path} is not a keep-list (format must be {FORMAT!r})")
     if record.get("version") != VERSION:
         raise ValueError(
             f"{path}: keep-list version {record.get('version')!r}, this program reads {VERSION}"

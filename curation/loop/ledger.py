@@ -201,8 +201,8 @@ class LossLedger:
             )
             raise ValueError(
                 f"{len(broken)} samples have a loss that is not finite in epoch {epoch}, such as "
-                f"{named}: look at their photos and captions, lower the learning rate, or train "
-                "in a wider precision; no edit of this epoch was made"
+                f"{named}: check their photos and captions, lower the learning rate, or train in "
+                "a wider precision; this epoch has no edits"
             )
         self._history.append(means)
         self._epochs.append(epoch)
@@ -293,7 +293,10 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
             ids = json.loads(saved["sample_ids"].tobytes())
             epochs, history = saved["epochs"].tolist(), saved["history"]
         if history.shape[:2] != (len(epochs), len(ids)):
-            raise ValueError(f"{history.shape} losses of {len(epochs)} epochs, {len(ids)} samples")
+            raise ValueError(
+                f"the shape {history.shape} of the losses does not match {len(epochs)} epochs and "
+                f"{len(ids)} samples"
+            )
         if np.isinf(history).any():
             raise ValueError("some losses are infinite")
         return ids, epochs, history

@@ -45,7 +45,7 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
         where = str(source)
         if not Path(source).is_file():
             raise FileNotFoundError(
-                f"{where}: no such file; truth names the planted faults as JSON"
+                f"{where} does not exist; truth must name a JSON file of planted faults"
             )
         try:
             truth = json.loads(Path(source).read_text(encoding="utf-8"))

@@ -125,8 +125,9 @@ def _mean_region(trainer: pl.Trainer) -> Tensor:
     build = getattr(datamodule, "eval_dataloader", None)
     if build is None:
         raise ValueError(
-            "the visual gain by cached features needs trainer.datamodule.eval_dataloader(roster, "
-            "shared=False), batches of all photos of a roster: add it, or measure another signal"
+            "measuring the visual gain from cached features needs "
+            "trainer.datamodule.eval_dataloader(roster, shared=False), which loads all photos of "
+            "a roster: add this method, or use another score"
         )
     sums: dict[int, Tensor] = {}
     count = 0

@@ -64,9 +64,9 @@ class Request:
             raise Refused(415, f"Content-Type must be {kind}")
         length = self._headers.get("Content-Length", "")
         if not re.fullmatch(r"[0-9]{1,9}", length):
-            raise Refused(411, "Content-Length is missing, or not a number")
+            raise Refused(411, "Content-Length must be a number, and is missing or invalid")
         if int(length) > limit:
-            raise Refused(413, f"at most {limit} bytes")
+            raise Refused(413, f"the request must have at most {limit} bytes")
         return self._stream.read(int(length))
 
     def record(self) -> dict[str, Any]:
@@ -78,9 +78,9 @@ class Request:
         try:
             record = json.loads(self.content(JSON, MAX_REQUEST_BYTES))
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"not JSON: {error}") from error
+            raise Refused(400, f"the request is not valid JSON: {error}") from error
         if not isinstance(record, dict):
-            raise Refused(400, "must be a JSON object")
+            raise Refused(400, "the request must be a JSON object")
         return record
 
 
@@ -231,19 +231,19 @@ class _Handler(BaseHTTPRequestHandler):
         _, _, rest = urlsplit(self.path).path.partition("/")
         token, slash, path = rest.partition("/")
         if not (slash and hmac.compare_digest(token.encode(), self.server.token.encode())):
-            raise Refused(404, "open the page by the whole address that the program printed")
+            raise Refused(404, "open the page with the complete address that the program printed")
         return path
 
     def _check_sender(self) -> None:
         """Refuse names that some other site may have pointed at this machine, and other sites."""
         host = self.headers.get("Host", "")
         if (urlsplit(f"//{host}").hostname or "") not in self.server.hosts:
-            raise Refused(421, "open the page by the address that the program printed")
+            raise Refused(421, "open the page with the address that the program printed")
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
-            raise Refused(403, "only this page itself may send requests")
+            raise Refused(403, "only the page of this program may send requests")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "only this page itself may send requests")
+            raise Refused(403, "only the page of this program may send requests")
 
     def _answer(self, make: Callable[[str], tuple[str, bytes]]) -> None:
         try:

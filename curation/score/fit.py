@@ -54,7 +54,9 @@ class Fit(AbstractScore):
         seed: Seed = 0,
     ) -> None:
         if isinstance(space, str) and space == "none":
-            raise ValueError("the score 'fit' needs a space of photos and texts: got space=none")
+            raise ValueError(
+                "the score 'fit' needs an embedding space of photos and texts: got space=none"
+            )
         self._space, self._cache_folder, self._seed = space, cache_folder, seed
         self._encoders: tuple[JointEmbedder | None, TextEmbedder | None] | None = None
         self._known: dict[tuple[Path, str], float] = {}

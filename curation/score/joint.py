@@ -38,12 +38,10 @@ class Joint(AbstractScore):
         if scale not in get_args(Scale):
             raise ValueError(f"scale must be one of {get_args(Scale)}: got {scale!r}")
         if len(parts) < 2:
-            raise ValueError(f"a joint score needs two parts or more: got {sorted(parts)}")
+            raise ValueError(f"a joint score needs at least two parts: got {sorted(parts)}")
         weights = dict.fromkeys(parts, 1.0) if weights is None else dict(weights)
         if weights.keys() != parts.keys() or not all(value > 0 for value in weights.values()):
-            raise ValueError(
-                f"weights must be positive, one for each of {sorted(parts)}: got {weights}"
-            )
+            raise ValueError(f"each of {sorted(parts)} needs one positive weight: got {weights}")
         self.parts, self.weights, self.scale = dict(parts), weights, scale
         self.name = "joint score of " + " and ".join(parts)
 

@@ -227,9 +227,9 @@ class Words(AbstractWordScore):
         if unknown:
             hint = " with vocabulary: open" if unknown[0] in OPEN_TOPICS else ""
             allowed = (*all_topics, NEGATION)
-            raise ValueError(f"topics must be of {allowed}: got {unknown[0]!r}{hint}")
+            raise ValueError(f"topics must be in {allowed}: got {unknown[0]!r}{hint}")
         if value not in _VALUES:
-            raise ValueError(f"value must be of {tuple(_VALUES)}: got {value!r}")
+            raise ValueError(f"value must be one of {tuple(_VALUES)}: got {value!r}")
         self._photos, self.num_folds, self.seed = photos, num_folds, seed
         self.rivals, self.num_seeds = rivals, num_seeds
         self.value = value
@@ -504,7 +504,7 @@ class SecondLook(AbstractWordScore):
     ) -> None:
         if not pairs:
             raise ValueError(
-                "a second look needs a network; choose one by matching@curation.score.pairs.NAME="
+                "a second look needs a matching model: set matching@curation.score.pairs.NAME="
             )
         self.words, self._pairs = words, dict(pairs)
         self.least, self.num_sound, self.seed = least, num_sound, seed

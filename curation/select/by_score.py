@@ -66,15 +66,15 @@ class AbstractByScore(AbstractSelector):
         if number:
             self._has_warned = True
             log.warning(
-                f"epoch {context.epoch} has shown {len(rows) - number} of {len(rows)} captions: "
-                f"{self.score.name} of the others is unknown, and none of them is selected; "
-                "curation/probe=rescore measures all"
+                f"epoch {context.epoch} trained on {len(rows) - number} of {len(rows)} captions: "
+                f"the other captions have no {self.score.name} and are not selected; "
+                "curation/probe=rescore scores all captions"
             )
         if is_unknown.all() and not is_unseen.all() and not self.score.may_know_none:
             self._has_warned = True
             log.warning(
-                f"epoch {context.epoch}: {self.score.name} is not a number for any of "
-                f"{len(rows)} captions, so none is selected"
+                f"epoch {context.epoch}: no caption is selected, because {self.score.name} is NaN "
+                f"for all {len(rows)} captions"
             )
 
 

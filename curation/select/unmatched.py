@@ -38,7 +38,7 @@ class Unmatched(AbstractSelector):
         if isinstance(threshold, bool) or not math.isfinite(threshold):
             raise ValueError(f"threshold must be a finite number: got {threshold!r}")
         if not written and not waiting:
-            raise ValueError("written and waiting must not both be false: nothing is selected")
+            raise ValueError("written and waiting must not both be false, or nothing is selected")
         if pairs is None:
             raise ValueError(
                 "curation/select=unmatched needs scores of pairs: add "
@@ -96,7 +96,7 @@ class Origin(AbstractSelector):
 
     def __init__(self, *, origin: str) -> None:
         if not origin:
-            raise ValueError('origin must name where samples came from, such as "unpaired"')
+            raise ValueError("origin must name the source of the samples, such as 'unpaired'")
         self.origin = origin
 
     def scores(self, context: Context) -> Tensor:

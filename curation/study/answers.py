@@ -235,7 +235,7 @@ def _read_label_studio(path: str | Path, placed: Sequence[Placed]) -> Iterable[A
             made = [(_annotator(entry), entry) for entry in task["annotations"]]
         _check_study(where, found, study)
         if type(number) is not int or not 0 <= number < len(placed):
-            raise ValueError(f"{where}: its number is {number!r}, not 0 to {len(placed) - 1}")
+            raise ValueError(f"{where}: number must be from 0 to {len(placed) - 1}: got {number!r}")
         for annotator, entry in made:
             entries[number, annotator].append(entry)
             places[number, annotator] = f"{where}, annotated by {annotator}"
@@ -275,13 +275,15 @@ def _annotator(entry: Mapping[str, Any]) -> str:
 def _categories(ticked: Collection[str], where: str) -> tuple[str, ...]:
     unknown = sorted(set(ticked) - set(KEYS))
     if unknown:
-        raise ValueError(f"{where}: unknown categories {unknown}; known: {', '.join(KEYS)}")
+        raise ValueError(
+            f"{where} has unknown categories {unknown}; known categories: {', '.join(KEYS)}"
+        )
     return tuple(key for key in KEYS if key in ticked)
 
 
 def _read_database(path: Path, placed: Sequence[Placed]) -> list[Annotation]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{path} does not exist: name a study's answers")
     try:
         with closing(sqlite3.connect(path)) as connection:
             found = connection.execute("SELECT fingerprint FROM study").fetchone()
@@ -289,7 +291,7 @@ def _read_database(path: Path, placed: Sequence[Placed]) -> list[Annotation]:
                 "SELECT annotator, number, categories, comment FROM annotations WHERE done"
             ).fetchall()
     except sqlite3.DatabaseError as error:
-        raise OSError(f"{path}: {error}; is it a study's database?") from error
+        raise OSError(f"{path} is not a readable study database: {error}") from error
     _check_study(str(path), None if found is None else found[0], fingerprint(placed))
     return [
         Annotation(
@@ -340,8 +342,8 @@ def write_results(
     used = [annotation for annotation in annotations if counts[annotation.number] >= num_required]
     if not used:
         raise ValueError(
-            f"no picture has {num_required} annotations yet ({len(annotations)} are finished, in "
-            f"{folder / 'annotations.csv'}); annotate more, or lower --annotations"
+            f"no image has {num_required} annotations yet ({len(annotations)} annotations are "
+            f"finished, in {folder / 'annotations.csv'}); annotate more, or lower --annotations"
         )
     errors: dict[int, list[int]] = defaultdict(list)
     for annotation in used:

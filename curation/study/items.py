@@ -67,7 +67,9 @@ def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
     remedy = "so it is not shown; move it there, or name its folder with --within"
     real = check_inside(path, folders, remedy=remedy)
     if not real.is_file():
-        raise FileNotFoundError(f"{path}: no such picture; is the manifest of another folder?")
+        raise FileNotFoundError(
+            f"{path} does not exist; check that the manifest belongs to this folder"
+        )
     return real
 
 
@@ -89,7 +91,9 @@ def divide(
         ValueError: an odd or too small size, too few items, or a loss that is not finite.
     """
     if size < 2 or size % 2 or num_sets < 1:
-        raise ValueError(f"a set needs an even size of at least 2: got {num_sets} sets of {size}")
+        raise ValueError(
+            f"the size of a set must be even and at least 2: got {num_sets} sets of {size}"
+        )
     broken = next((item for item in items if not math.isfinite(item.loss)), None)
     if broken is not None:
         raise ValueError(f"{broken.name}: loss must be finite: got {broken.loss}")
@@ -166,7 +170,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     try:
         return list(csv.DictReader(StringIO(read_text(path), newline=""), strict=True))
     except csv.Error as error:
-        raise ValueError(f"{path}: no table of values with commas ({error})") from error
+        raise ValueError(f"{path} is not a comma-separated table ({error})") from error
 
 
 def _number(text: str) -> float | str:
@@ -190,7 +194,9 @@ def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
     name = checked_file_name(first.text("image"), first.where)
     for line in lines[1:]:
         if line.value.get("loss", first.value.get("loss")) != first.value.get("loss"):
-            raise ValueError(f"{line.where}: loss of {name!r} differs from that at {first.where}")
+            raise ValueError(
+                f"{line.where}: the loss of {name!r} differs from the loss at {first.where}"
+            )
     for key in ("loss", "clip_score"):
         required = key == "loss" or key in first
         if required and not is_number(first.get(key)):
@@ -226,7 +232,7 @@ def _run_items(folder: Path, roots: Sequence[Path]) -> list[Item]:
             items.append(item)
     if not items:
         raise ValueError(
-            f"{folder}: the run trained on no replaced image; use one with replace_image that went "
-            "on for an epoch after it, or a folder with a manifest"
+            f"{folder}: the run trained on no replaced image; choose a run that trained for an "
+            "epoch after replace_image, or a folder with a manifest"
         )
     return items

@@ -74,7 +74,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"photo")
-    with pytest.raises(ValueError, match="is not empty and holds no set: choose another out="):
+    with pytest.raises(ValueError, match="is not empty and holds no dataset: choose another out="):
         claim_folder(tmp_path, {"seed": 0})
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
 

@@ -67,11 +67,11 @@ def read_closeups(
     """
     if not 0 <= margins[0] <= margins[1] or not 0 < smallest <= 1:
         raise ValueError(
-            f"close-ups need margins 0 <= first <= second and smallest in (0, 1]: "
-            f"got {tuple(margins)} and {smallest}"
+            "close-ups need margins with 0 <= first <= second, and smallest in (0, 1]: got "
+            f"{tuple(margins)} and {smallest}"
         )
     if not any(map(mentioned_regions, roster.samples)):
-        raise ValueError(f"{roster.name} has no captions with boxes, which close-ups need")
+        raise ValueError(f"close-ups need captions with boxes, but {roster.name} has none")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
     identity = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]

@@ -334,7 +334,7 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [*letters, *(letter + END_OF_WORD for letter in letters)]
     if size <= len(words) + 2:
-        raise ValueError(f"a vocabulary needs more than {len(words) + 2} tokens: got {size}")
+        raise ValueError(f"the vocabulary must have more than {len(words) + 2} tokens: got {size}")
     learner = CLIPTokenizer().backend_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(letters) - 2, end_of_word_suffix=END_OF_WORD, show_progress=False,

@@ -121,7 +121,7 @@ class PhotoCaptions:
     def _captioner(self, record: Mapping[str, Any]) -> Captioner:
         number = record.get("model")
         if type(number) is not int or not 0 <= number < len(self._captioners):
-            raise ValueError("the captioner does not exist; reload the page")
+            raise ValueError("this captioner is not loaded; reload the page")
         return list(self._captioners.values())[number]
 
     def _boxes(self, captioner: Captioner, name: str) -> Sequence[Region] | None:
@@ -131,8 +131,8 @@ class PhotoCaptions:
             if key in self._regions:
                 return self._regions[key]
         raise ValueError(
-            f"this captioner reads boxes, and there are none for {name!r:.80}: find them by "
-            "captioning find-objects, and start this program with --boxes FILE"
+            f"this captioner needs boxes, but {name!r:.80} has none: run captioning find-objects, "
+            "and start this program with --boxes FILE"
         )
 
 
@@ -255,7 +255,7 @@ def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[s
     if settings.suspects is None:
         if settings.photos or settings.decisions or settings.top is not None:
             raise ValueError(
-                "--photos, --decisions and --top need the folder of suspects: give it too"
+                "--photos, --decisions and --top need a folder of suspects: name the folder"
             )
         return None, []
     source = Path(settings.suspects)
@@ -306,7 +306,7 @@ class App:
             return JPEG, self._uploads.photo(int(match[1])).picture
         if (match := re.fullmatch(r"suspect/(\d{1,9})", path)) and self._review is not None:
             return JPEG, self._review.picture(int(match[1]))
-        raise Refused(404, "no such page")
+        raise Refused(404, "this page does not exist")
 
     def post(self, path: str, request: Request) -> dict[str, Any]:
         """Take a photo, caption it, or write a decision."""
@@ -325,12 +325,12 @@ class App:
         if path == "api/suggest" and self._review is not None:
             photo = self._review.photo(record.get("number"))
             return {"caption": self._captions.suggest(photo, record)}
-        raise Refused(404, "no such page")
+        raise Refused(404, "this page does not exist")
 
     def _caption(self, record: dict[str, Any]) -> dict[str, Any]:
         number, name = record.get("photo"), record.get("name", "")
         if type(number) is not int or not isinstance(name, str):
-            raise ValueError("photo must be a number and name a text")
+            raise ValueError("photo must be a number, and name must be a text")
         upload = self._uploads.photo(number)
         return self._captions.caption(upload.path, upload.size, name, record)
 
@@ -397,7 +397,7 @@ class Uploads:
         """
         upload = self._kept.get(number)
         if upload is None:
-            raise Refused(404, "this photo is no longer kept; choose it again")
+            raise Refused(404, "the server no longer keeps this photo; choose the photo again")
         return upload
 
 
@@ -434,8 +434,8 @@ class Review:
             photos = [str(_file(suspect.photo).parent) for suspect in suspects]
             folder = os.path.commonpath(map(os.path.abspath, photos))
             raise ValueError(
-                f"{source}: its photos lie in {folder}; name their folder, so that the page may "
-                f"show them: --photos {shlex.quote(folder)}"
+                f"{source}: the photos are in {folder}; allow the page to show this folder: "
+                f"--photos {shlex.quote(folder)}"
             )
 
     def sheet(self) -> dict[str, Any]:
@@ -498,7 +498,7 @@ class Review:
 
     def _suspect(self, number: Any) -> Suspect:
         if type(number) is not int or not 0 <= number < len(self._suspects):
-            raise ValueError("the caption does not exist; reload the page")
+            raise ValueError("this caption does not exist; reload the page")
         return self._suspects[number]
 
     def _is_inside(self, suspect: Suspect) -> bool:

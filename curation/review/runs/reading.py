@@ -129,7 +129,7 @@ def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedR
         FileNotFoundError: not a run folder.
     """
     if not is_run_folder(folder):
-        raise FileNotFoundError(f"{folder}: no {CONFIG} in it: not a run folder")
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no {CONFIG}")
     notes = Notes()
     run = _run(folder, notes)
     view, test, record = _rosters(folder, run, rosters, notes)
@@ -154,7 +154,7 @@ def _run(folder: Path, notes: Notes) -> Run:
         def read() -> Any:
             value = read_content(folder / name)
             if not isinstance(value, kind) or not valid(value):
-                raise ValueError(f"{name} has invalid content: it was damaged")
+                raise ValueError(f"{name} is damaged: its content is invalid")
             return value
 
         return notes.read(name, folder, read, kind()) if (folder / name).is_file() else kind()
@@ -256,10 +256,10 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     history = read_json(path, list) if path.is_file() else []
     for entry in history:
         if as_number(entry["epoch"]) is None:
-            raise ValueError(f"history.json has the epoch {entry['epoch']!r}: it was damaged")
+            raise ValueError(f"history.json is damaged: the epoch is {entry['epoch']!r}")
         for name, value in entry.items():
             if name != "samples" and not isinstance(value, int | float | None):
-                raise ValueError(f"history.json has {value!r} as {name}: it was damaged")
+                raise ValueError(f"history.json is damaged: {name} is {value!r}")
     return history
 
 
@@ -269,7 +269,7 @@ def _start(folder: Path) -> dict[str, float]:
         return {}
     scores = read_json(path, dict)["scores"]
     if any(as_number(value) is None for value in scores.values()):
-        raise ValueError(f"start.json has {scores!r} as scores: it was damaged")
+        raise ValueError(f"start.json is damaged: scores is {scores!r}")
     return dict(scores)
 
 
@@ -309,6 +309,6 @@ def find_runs(sources: Sequence[Path]) -> list[Path]:
         below = [source] if is_run_folder(source) else runs_below(source)
         if not below:
             reason = f"no {CONFIG} in it or below" if source.is_dir() else "no such folder"
-            raise FileNotFoundError(f"{source}: {reason}: not a run folder")
+            raise FileNotFoundError(f"{source} is not a run folder: {reason}")
         folders += below
     return list(dict.fromkeys(folder.resolve() for folder in folders))

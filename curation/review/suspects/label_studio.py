@@ -98,7 +98,7 @@ def photo_addresses(
     top = (root or Path(os.path.commonpath([photo.parent for photo in real]))).resolve()
     for photo in real:
         if not photo.is_relative_to(top):
-            raise ValueError(f"{photo}: not below --root {top}")
+            raise ValueError(f"{photo} is outside the folder --root {top}")
     return top, [address + quote(photo.relative_to(top).as_posix()) for photo in real]
 
 
@@ -161,7 +161,7 @@ def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
         ValueError: no list.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; give what Label Studio exported as JSON")
+        raise FileNotFoundError(f"{path} does not exist; name the JSON export of Label Studio")
     for number, task in enumerate(read_json(path, list), start=1):
         yield f"{path}: task {number}", task
 
@@ -236,12 +236,12 @@ def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
     """Verdict and correction."""
     verdict = next(iter(parts.get(VERDICT, {}).get("choices", ())), None)
     if verdict not in (KEEP, REMOVE, CORRECT):
-        raise ValueError(f"{where}: its verdict is {verdict!r}, not keep, remove or correct")
+        raise ValueError(f"{where}: the verdict must be keep, remove or correct: got {verdict!r}")
     if verdict != CORRECT:
         return verdict, ""
     text = " ".join(" ".join(texts_of(parts.get(CORRECTION, {}).get("text", ()))).split())
     if not text:
-        raise ValueError(f"{where}: its verdict is correct, but it has no caption")
+        raise ValueError(f"{where}: the verdict is correct, but the corrected caption is missing")
     return verdict, text
 
 
@@ -284,9 +284,13 @@ class Decision:
         text = " ".join(self.correction.split())
         object.__setattr__(self, "correction", text)
         if (self.verdict == CORRECT) != bool(text):
-            raise ValueError("a correction needs a caption, and other verdicts must not have one")
+            raise ValueError(
+                "the verdict correct needs a caption; other verdicts must not have a caption"
+            )
         if len(text) > MAX_CORRECTION:
-            raise ValueError(f"a caption has at most {MAX_CORRECTION} characters: got {len(text)}")
+            raise ValueError(
+                f"a correction must have at most {MAX_CORRECTION} characters: got {len(text)}"
+            )
 
 
 class Decisions:
@@ -353,7 +357,7 @@ def _text(task: dict[str, Any], where: str) -> str:
     try:
         text = json.dumps([task], indent=1, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
-        raise ValueError(f"{where} cannot be written: {error}") from error
+        raise ValueError(f"cannot write {where}: {error}") from error
     return text.removeprefix("[\n").removesuffix("\n]")
 
 

@@ -83,7 +83,9 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
     table = Path(source) / CSV_NAME
     if table.is_file():
         if top is not None:
-            raise ValueError(f"{table}: --top is for runs; a check uses its thresholds")
+            raise ValueError(
+                f"{table}: --top works only with runs; a check uses its own thresholds"
+            )
         suspects = list(_of_table(table))
         if suspects and not any(photo_exists(suspect.photo) for suspect in suspects):
             raise ValueError(

@@ -90,7 +90,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="num_clusters must be at least 1"):
         cluster_words(embedded(), num_clusters=0)
     for curve in ((), (0, 5)):
-        with pytest.raises(ValueError, match="curve must be numbers of clusters"):
+        with pytest.raises(ValueError, match="curve must list numbers of clusters"):
             Clustering(curve=curve)
 
 

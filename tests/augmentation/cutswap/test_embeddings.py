@@ -30,9 +30,9 @@ def test_word_vectors_of_several_words_are_averaged_and_missing_words_named(tmp_
 
 
 def test_nothing_to_embed_is_refused():
-    with pytest.raises(ValueError, match="mention no object"):
+    with pytest.raises(ValueError, match="no caption mentions a listed object"):
         embed_words((), by_texts(Letters()))
     with pytest.raises(ValueError, match="none of the 1 words has a vector"):
         embed_words(("dog",), lambda words: torch.zeros(1, 3))
-    with pytest.raises(ValueError, match="must be finite, one for each word"):
+    with pytest.raises(ValueError, match="must be finite, with one vector for each word"):
         embed_words(("dog",), lambda words: torch.full((1, 3), torch.nan))

@@ -334,7 +334,7 @@ def test_thresholds_are_set_known_or_estimated(parser, animals):
     assert method(parser, keep=None).threshold(animals) is None
     assert method(parser, similarity=0.5).threshold(animals).value == 0.5
     assert method(parser, similarity="estimate").threshold(animals).space == SPACE
-    with pytest.raises(ValueError, match="estimate one"):
+    with pytest.raises(ValueError, match="estimate a threshold"):
         method(parser, similarity=None).threshold(animals)
     with pytest.raises(ValueError, match="scored in redness"):
         Ranker(

@@ -77,7 +77,7 @@ def test_data_sets_are_compared_by_the_share_of_photos(counted):
 
 def test_no_objects_at_all_are_refused(counted):
     nothing = counted(("1", "It rains ."))
-    with pytest.raises(ValueError, match="no object is mentioned"):
+    with pytest.raises(ValueError, match="no caption mentions a listed object"):
         compare(nothing, nothing)
 
 

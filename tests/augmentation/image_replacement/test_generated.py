@@ -153,7 +153,7 @@ def test_a_file_that_was_cut_short_or_changed_is_made_again(tmp_path, caplog):
         assert source(tmp_path, again).images(requests, seed=0) == pictures
         assert len(again.batches) == 1
         assert pictures[0].path.read_bytes() == full_bytes
-        assert caplog.text.count("it is made again") == number + 1
+        assert caplog.text.count("the image is generated again") == number + 1
 
 
 def _notes(content, folder):
@@ -169,7 +169,7 @@ def _notes(content, folder):
 def test_a_cache_that_cannot_be_written_is_refused_at_the_start(tmp_path):
     (tmp_path / "file").write_text("in the way")
     roster = build_roster("r", [request("a red ball").sample])
-    with pytest.raises(OSError, match="cache of pictures cannot be written") as raised:
+    with pytest.raises(OSError, match="cache of generated images cannot be written") as raised:
         source(tmp_path / "file" / "cache").start(roster)
     assert str(tmp_path / "file" / "cache") in str(raised.value)
     source(tmp_path / "cache").start(roster)

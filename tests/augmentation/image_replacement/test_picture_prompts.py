@@ -117,7 +117,9 @@ def test_other_captions_may_come_before_the_samples_own():
 
 @pytest.mark.parametrize("form", [SingleCaption(), Representative(sentences=OneValue())])
 def test_an_order_for_one_caption_is_refused(form):
-    with pytest.raises(ValueError, match=f"{type(form).__name__} makes prompts of one caption"):
+    with pytest.raises(
+        ValueError, match=f"{type(form).__name__} makes prompts of one caption only"
+    ):
         Prompter(form=form, order="others_first")
 
 

@@ -68,7 +68,7 @@ def test_sizes_and_tokens_are_the_pipelines(folders):
     assert flux.count_tokens("a dog") == 3  # words, as its long encoder reads them
     assert model(folders["flux"], width=8, height=8, max_sequence_length=64).max_tokens == 64
     assert flux.generate(JOBS[:1])[0].shape == (24, 16, 3)
-    with pytest.raises(ValueError, match="set width and height, which its files do not name"):
+    with pytest.raises(ValueError, match="does not state the image size: set width and height"):
         model(folders["flux"]).start()
 
 
@@ -100,15 +100,15 @@ def test_what_a_pipeline_cannot_do_is_refused_at_the_start(folders, tmp_path):
         model(folders["flux"], safety_checker=True).start()
     copy = shutil.copytree(folders["xl"], tmp_path / "other")
     for name, message in {
-        "StableDiffusionImg2ImgPipeline": "does not make pictures from text alone",
-        "NoSuchPipeline": "has no pipeline NoSuchPipeline",
+        "StableDiffusionImg2ImgPipeline": "cannot generate images from text alone",
+        "NoSuchPipeline": "needs pipeline NoSuchPipeline",
     }.items():
         index = json.loads((copy / "model_index.json").read_text())
         (copy / "model_index.json").write_text(json.dumps(index | {"_class_name": name}))
         with pytest.raises(ValueError, match=message):
             model(copy).start()
     (copy / "model_index.json").write_text("[]")
-    with pytest.raises(ValueError, match="names no pipeline of diffusers"):
+    with pytest.raises(ValueError, match="names no diffusers pipeline"):
         model(copy).start()
 
 

@@ -123,7 +123,7 @@ def test_validation_and_test_photos_are_never_given(pool, tmp_path):
         for path in find_photos(pool)
     ]
     source = Retrieval(pool=pool, encoder=ColourSpace(), exclude=[build_roster("v", everything)])
-    with pytest.raises(ValueError, match="every photo of the pool is a validation or test photo"):
+    with pytest.raises(ValueError, match="every photo in the pool is a validation or test photo"):
         source.start(build_roster("train", [sample]))
 
 
@@ -171,11 +171,11 @@ def test_samples_without_a_photo_of_their_own_get_none(pool, tmp_path):
 
 
 def test_a_pool_without_photos_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         Retrieval(pool=tmp_path / "nowhere", encoder=ColourSpace())
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("no photo")
-    with pytest.raises(ValueError, match="no photos here or below"):
+    with pytest.raises(ValueError, match="its subfolders hold no photos"):
         Retrieval(pool=tmp_path / "empty", encoder=ColourSpace())
     (tmp_path / "empty" / "broken.jpg").write_bytes(b"no photo either")
     source = Retrieval(pool=tmp_path / "empty", encoder=ColourSpace())

@@ -194,7 +194,7 @@ def test_a_finished_row_is_kept_and_another_one_is_refused_its_folder(
     scores = call(round_trip, config(*photos))
     monkeypatch.setattr(module, "predict_run", None)
     assert call(round_trip, config(*photos)) == scores
-    with pytest.raises(ValueError, match="row of other settings; choose another out="):
+    with pytest.raises(ValueError, match="results of other settings; choose another out="):
         call(round_trip, config(*photos, "seed=1"))
 
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_evaluated_is_said(
 ) -> None:
     with pytest.raises(ValueError, match="captioner=RUN_FOLDER"):
         call(round_trip, config("captioner=null"))
-    with pytest.raises(ValueError, match="with photos use per=photo"):
+    with pytest.raises(ValueError, match="use per=photo with photos"):
         call(round_trip, config("~curation/image_source", "per=caption"))
     monkeypatch.setattr(module, "make_pictures", None)  # the captioner is looked at before
     with pytest.raises(FileNotFoundError, match=r"config.yaml does not exist; is this a run f"):
@@ -214,5 +214,7 @@ def test_what_cannot_be_evaluated_is_said(
     (tmp_path / "captioner" / "checkpoints" / "last.ckpt").touch()
     monkeypatch.setattr(module, "make_pictures", make_pictures)
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path, only=0))
-    with pytest.raises(ValueError, match="no picture could be made: {'blank picture': 8}"):
+    with pytest.raises(
+        ValueError, match="no image could be generated; reasons and counts: {'blank picture': 8}"
+    ):
         call(round_trip, config("generator=drawn"))

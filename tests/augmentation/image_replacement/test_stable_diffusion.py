@@ -119,9 +119,11 @@ def test_a_folder_without_low_rank_weights_is_refused_at_the_start(folder, tmp_p
     (tmp_path / "empty").mkdir()
     for name in ("nowhere", "empty"):
         generator = model(folder, lora=str(tmp_path / name))
-        with pytest.raises(FileNotFoundError, match=rf"{name}: no such folder, or no \.safetens"):
+        with pytest.raises(
+            FileNotFoundError, match=rf"{name} does not exist or holds no \.safetens"
+        ):
             generator.start()
-        with pytest.raises(FileNotFoundError, match="or lora=null"):
+        with pytest.raises(FileNotFoundError, match="or set lora=null"):
             _ = generator.identity
 
 
@@ -256,6 +258,6 @@ def test_a_pipeline_with_a_safety_checker_is_read_without_it(folder, tmp_path):
 def test_a_pipeline_that_does_not_tell_its_size_needs_one(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "other")
     (copy / "unet" / "config.json").unlink()
-    with pytest.raises(ValueError, match="set width and height, which its files do not name"):
+    with pytest.raises(ValueError, match="does not state the image size: set width and height"):
         model(copy).start()
     assert model(copy, width=32, height=48).size() == (32, 48)

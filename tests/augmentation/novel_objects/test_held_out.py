@@ -65,7 +65,7 @@ def test_the_words_of_dcc_are_read(shared_data: Path):
 
 
 def test_a_missing_or_empty_list_is_refused(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="one a line"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read_words(tmp_path / "none.txt", lemmatizer=LEMMATIZER)
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match="no words"):

@@ -263,7 +263,7 @@ def test_a_class_that_gets_no_pictures_is_told(parser, roster, tmp_path, caplog)
     for settings, told in (
         (
             {"classes": {"dog": {}}, "predictions": str(path)},
-            "no caption that names it names a known object",
+            "captions of 'dog' mention no known object",
         ),
         (
             {"classes": {"dog": {"candidates": ["horse", "cow"]}}},
@@ -273,7 +273,7 @@ def test_a_class_that_gets_no_pictures_is_told(parser, roster, tmp_path, caplog)
     ):
         caplog.clear()
         assert list(method(parser, **settings).proposals(roster)) == []
-        assert caplog.messages == ([f"'dog' gets no pictures: {told}"] if told else [])
+        assert caplog.messages == ([f"'dog' gets no images: {told}"] if told else [])
 
 
 def test_a_candidate_without_boxes_takes_no_share_of_the_pictures(parser, roster):

@@ -78,5 +78,5 @@ def test_the_same_words_change_nothing(edit):
 
 
 def test_an_edit_needs_a_noun(edit):
-    with pytest.raises(ValueError, match="noun must be the new object's word"):
+    with pytest.raises(ValueError, match="noun must be the word of the new object"):
         edit("A dog .", "dog", " ")

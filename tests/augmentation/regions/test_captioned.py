@@ -173,7 +173,7 @@ def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> Non
         "pasted objects found": 1.0,
         "pasted objects named": pytest.approx(2 / 3),
     }
-    with pytest.raises(ValueError, match="given both, or neither"):
+    with pytest.raises(ValueError, match="must be set together"):
         call(describe_set, config(options[0]))
 
 
@@ -186,7 +186,7 @@ def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="num_pictures: must be a whole number of at least 1"):
         call(describe_set, config("num_pictures=0"))
     (tmp_path / "made" / "provenance.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"no provenance\.jsonl; give augmented\.root=FOLDER"):
+    with pytest.raises(ValueError, match=r"no provenance\.jsonl; set augmented\.root=FOLDER"):
         call(describe_set, config())
 
 

@@ -282,7 +282,7 @@ def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
 
 def test_captions_without_boxes_are_refused(roster: Roster):
     bare = build_roster("bare", [replace(s, phrases=()) for s in roster.samples])
-    with pytest.raises(ValueError, match="no phrase of its captions has a box"):
+    with pytest.raises(ValueError, match="no caption phrase has a box"):
         list(ssa().captions(bare))
 
 

@@ -125,7 +125,7 @@ class Busy(Changing):
 
 def test_a_set_goes_on_behind_a_busy_server(roster: Roster, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    with pytest.raises(ConnectionError, match=r"failed at all of \d+ prompts .*repeat the command"):
+    with pytest.raises(ConnectionError, match=r"failed on all \d+ prompts .*run the command again"):
         write_captions(
             Paraphrase(writer=Busy(fails_at=[1], number=99)),
             folder=folder, roster=roster, settings={},
@@ -162,7 +162,7 @@ def test_nothing_made_says_so(roster: Roster, tmp_path: Path) -> None:
         def answers(self, prompts, *, seed):
             return [Answer(problem="the model declined") for _ in prompts]
 
-    with pytest.raises(ValueError, match="no caption was made; refused: .*the model declined"):
+    with pytest.raises(ValueError, match="no caption was made; reasons: .*the model declined"):
         write_captions(
             Paraphrase(writer=Silent()), folder=tmp_path / "x", roster=roster, settings={}
         )

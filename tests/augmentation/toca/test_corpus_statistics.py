@@ -98,7 +98,9 @@ def test_statistics_are_kept(tmp_path: Path, gold) -> None:
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no caption with a structure; left out: {'why': 1}"):
+    with pytest.raises(
+        ValueError, match="no caption of the corpus has a structure; reasons: {'why': 1}"
+    ):
         count_corpus([Deconstructed(problem="why")])
     (tmp_path / "a.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match=r"a\.npz: damaged statistics"):

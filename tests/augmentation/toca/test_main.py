@@ -78,7 +78,9 @@ def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(
     method: tuple[str, ...], tmp_path: Path
 ) -> None:
     config = compose_config("augmentation", [*method, f"out={tmp_path}", "max_pairs=5"])
-    with pytest.raises(ValueError, match="max_pairs=5 .* leave it out, first_images="):
+    with pytest.raises(
+        ValueError, match="max_pairs=5 .* remove max_pairs, and limit the photos by first_images="
+    ):
         call(augment, config)
 
 

@@ -246,7 +246,7 @@ def test_nothing_accepted_is_an_error_that_counts(gold, tmp_path: Path) -> None:
         def answers(self, prompts, *, seed):
             return [type(a)(text="") for a in super().answers(prompts, seed=seed)]
 
-    with pytest.raises(ValueError, match="no caption was accepted; refused: {'no answer': 12}"):
+    with pytest.raises(ValueError, match="no caption was accepted; reasons: {'no answer': 12}"):
         synthesise(gold, tmp_path, Silent(), num_templates=12)
 
 
@@ -266,7 +266,7 @@ class Failing(Filler):
 
 def test_a_model_that_only_fails_is_given_up(gold, tmp_path: Path) -> None:
     writer = Failing(range(2, 99))
-    with pytest.raises(OSError, match="failed for 3 batches in a row .*repeat the command"):
+    with pytest.raises(OSError, match="failed for 3 batches in a row .*run the command again"):
         synthesise(gold, tmp_path / "a", writer)
     assert writer.calls == 5
     assert (

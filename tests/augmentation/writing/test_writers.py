@@ -124,13 +124,13 @@ def test_running_text_begins_as_the_model_expects(tmp_path: Path) -> None:
 
 
 def test_a_model_without_chats_is_refused_one(folder: Path) -> None:
-    with pytest.raises(ValueError, match="no form for chats: set method.writer.chat=false"):
+    with pytest.raises(ValueError, match="no chat template: set method.writer.chat=false"):
         CausalWriter(name=str(folder), chat=True, device="cpu")
 
 
 def test_prompts_that_do_not_fit_are_refused(folder: Path) -> None:
     writer = CausalWriter(name=str(folder), device="cpu")
-    with pytest.raises(ValueError, match=f"takes {POSITIONS}: give fewer examples"):
+    with pytest.raises(ValueError, match=f"reads at most {POSITIONS}: use fewer examples"):
         writer.answers([prompt("dog " * POSITIONS)], seed=0)
     other = Prompt(instruction="Other.", examples=(), question="x", names=("T", "S"))
     with pytest.raises(ValueError, match="the same examples"):

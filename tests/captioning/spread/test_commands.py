@@ -92,7 +92,7 @@ def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_pasted_pairs_are_made_by_one_machine(tmp_path: Path):
-    with pytest.raises(ValueError, match="spread=ray is for methods that make captions"):
+    with pytest.raises(ValueError, match="spread=ray works only for methods that make captions"):
         call(augment, compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
 
 

@@ -154,7 +154,7 @@ def test_other_boxes_get_windows_of_their_own(tmp_path: Path) -> None:
     [{"margins": (0.5, 0.1)}, {"margins": (-0.1, 0.1)}, {"smallest": 0}, {"smallest": 1.1}],
 )
 def test_settings_out_of_range_are_named(tmp_path: Path, changes: dict) -> None:
-    with pytest.raises(ValueError, match="margins 0 <= first <= second and smallest in"):
+    with pytest.raises(ValueError, match="margins with 0 <= first <= second, and smallest in"):
         closeups(tmp_path, **changes)
 
 

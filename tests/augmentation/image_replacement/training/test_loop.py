@@ -258,7 +258,7 @@ def test_the_next_parts_draws_are_known_before_a_part(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=2)
-    with pytest.raises(ValueError, match="belongs to another model; remove it"):
+    with pytest.raises(ValueError, match="belongs to another model; choose another out="):
         train(tmp_path / "last.ckpt", model=Point(4))
 
 
