@@ -116,7 +116,7 @@ def look_for_journal(path: str | Path) -> None:
     journal = Path(path) / "curation.jsonl" if Path(path).is_dir() else Path(path)
     if not journal.is_file():
         raise FileNotFoundError(
-            f"{journal}: no journal; was the run trained with a curation policy?"
+            f"{journal} does not exist; was the run trained with a curation policy?"
         )
 
 
@@ -160,7 +160,7 @@ def look_for_runs(sources: Iterable[Path]) -> None:
         has_run = (source / MANIFEST).is_file() or any(source.rglob("config.yaml"))
         if not has_run:
             reason = "no config.yaml in it or below" if source.is_dir() else "no such folder"
-            raise FileNotFoundError(f"{source}: {reason}: not a run folder")
+            raise FileNotFoundError(f"{source} is not a run folder: {reason}")
 
 
 def _look_for_data(data: Mapping[str, Any] | None, splits: Sequence[str]) -> None:

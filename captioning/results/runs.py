@@ -218,7 +218,7 @@ def _of_folder(folder: Path) -> list[Run]:
     below = [folder] if (folder / CONFIG).is_file() else runs_below(folder)
     studies = sorted(folder.glob("*.jsonl")) if not below else []
     if not below and not studies:
-        raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
+        raise FileNotFoundError(f"{folder} is not a run folder: no config.yaml in it or below")
     runs = [read_run(path.resolve()) for path in below]
     return runs + [run for study in studies for run in _of_study(study)]
 

@@ -53,7 +53,7 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
             )
         callback = config.curation.get("callback")
         if callback is None:
-            raise ValueError(f"curation={name} has no policy and only records losses")
+            raise ValueError(f"curation={name} has no policy: use curation=track to record losses")
         values = OmegaConf.to_container(callback, resolve=True)
     except HydraException as error:
         problem = " ".join(str(error).partition("Config search path")[0].split())

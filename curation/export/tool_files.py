@@ -74,7 +74,7 @@ class Style:
                 f"{format} does not support --question: remove --question, or choose messages"
             )
         if self.question is not None and (not self.question.strip() or _PLACE in self.question):
-            raise ValueError(f"--question {self.question!r} must not contain {_PLACE}")
+            raise ValueError(f"--question must be a text without {_PLACE}: got {self.question!r}")
         if self.repeats < 1 or (self.repeats > 1 and self.form != "kohya"):
             raise ValueError(
                 f"--repeats must be at least 1 and works only with --form kohya: got {self.repeats}"

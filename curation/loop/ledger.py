@@ -202,7 +202,7 @@ class LossLedger:
             raise ValueError(
                 f"{len(broken)} samples have a loss that is not finite in epoch {epoch}, such as "
                 f"{named}: check their photos and captions, lower the learning rate, or train in "
-                "a wider precision; this epoch has no edits"
+                "a wider precision; curation made no edit in this epoch"
             )
         self._history.append(means)
         self._epochs.append(epoch)

@@ -216,5 +216,5 @@ def test_any_method_of_a_corpus_is_given_the_corpus(tmp_path: Path) -> None:
     assert (card["counts"], card["method"]) == ({"captions": 2}, {"reversed": True})
     assert (tmp_path / "out" / "captions.txt").read_text() == "sits cat a\nruns dog the\n"
     config.split = "val"
-    with pytest.raises(ValueError, match="method=reversed reads the captions of corpus="):
+    with pytest.raises(ValueError, match="method=reversed reads only the captions of corpus="):
         call(augment, config)

@@ -195,7 +195,7 @@ COMMAND_ROWS = [
     ("compare nowhere there", "nowhere: no such folder; give a run folder"),
     ("controllability run=nowhere", "nowhere/config.yaml does not exist; is this a run folder?"),
     ("convert viecap nowhere --to x", "nowhere: no such file"),
-    ("curate apply nowhere photo.jpg --out x.jsonl", "nowhere: no journal; was the run trained"),
+    ("curate apply nowhere photo.jpg --out x.jsonl", "nowhere does not exist; was the run trained"),
     ("curate capfilt", "captioner.captioner.name: must be given (text)"),
     ("curate corrections there nowhere x", "captions by SOURCE"),
     ("curate study nowhere --out x", "nowhere: neither a manifest (manifest.jsonl or "),

@@ -101,7 +101,7 @@ def test_a_policy_can_act_once(build):
 
 
 def test_replacing_images_needs_a_source(build):
-    with pytest.raises(Exception, match=r"choose one with curation/image_source=NAME"):
+    with pytest.raises(Exception, match=r"set curation/image_source=NAME"):
         build("curation=replace_image", "~curation/image_source")
 
 

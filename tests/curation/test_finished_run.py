@@ -120,7 +120,7 @@ def test_the_export_of_a_run(run, tmp_path, capsys):
     assert "3 captions" in capsys.readouterr().out
     assert (tmp_path / "out/replaced/new.png").is_file()
     assert main(["curate", "export", str(run), str(tmp_path / "out")]) == 1
-    assert "holds something already" in capsys.readouterr().err
+    assert "exists already and is not empty" in capsys.readouterr().err
 
 
 def test_what_is_no_run_or_no_longer_the_same_is_refused(run, tmp_path, capsys):

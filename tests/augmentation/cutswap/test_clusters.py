@@ -123,7 +123,7 @@ def test_curves_fall_and_know_where_a_silhouette_is_not_defined():
         )
         assert (method_points[0].silhouette, method_points[2].silhouette) == (None, None)
         assert method_points[1].silhouette > 0.9
-    with pytest.raises(ValueError, match="numbers must include one from 1 to 6"):
+    with pytest.raises(ValueError, match="numbers must include a number from 1 to 6"):
         cluster_curves(embedded(), numbers=(7,))
 
 

@@ -200,7 +200,7 @@ def test_a_set_of_so_many_augmented_captions_is_a_set_of_its_own(
 @pytest.mark.parametrize("method", ["ssa", "toca"])
 def test_only_pictures_are_counted_as_augmented(method: str, folder: Path, tmp_path: Path) -> None:
     options = (f"method={method}", "data=jsonl", f"data.root={folder}", "max_augmented=3")
-    with pytest.raises(ValueError, match="max_augmented=3 is for methods that make pictures"):
+    with pytest.raises(ValueError, match="max_augmented=3 works only for methods that make images"):
         call(augment, config_of(tmp_path, *options))
 
 

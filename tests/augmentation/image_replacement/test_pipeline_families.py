@@ -92,7 +92,9 @@ def test_guidance_and_length_are_part_of_the_recipe(folders):
 
 
 def test_what_a_pipeline_cannot_do_is_refused_at_the_start(folders, tmp_path):
-    with pytest.raises(ValueError, match="StableDiffusionXLPipeline takes no max_sequence_length"):
+    with pytest.raises(
+        ValueError, match="StableDiffusionXLPipeline does not accept max_sequence_length"
+    ):
         model(folders["xl"], max_sequence_length=64).start()
     with pytest.raises(ValueError, match="offload=model moves parts .* device is cpu"):
         model(folders["xl"], offload="model").start()

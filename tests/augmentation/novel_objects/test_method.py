@@ -267,7 +267,7 @@ def test_a_class_that_gets_no_pictures_is_told(parser, roster, tmp_path, caplog)
         ),
         (
             {"classes": {"dog": {"candidates": ["horse", "cow"]}}},
-            "no box has a label of horse, cow",
+            "no box is labelled horse, cow",
         ),
         ({"classes": {"dog": {"candidates": []}}}, ""),
     ):

@@ -56,7 +56,7 @@ def test_equal_scores_keep_their_order_and_no_score_is_discarded():
 
 def test_the_threshold_of_clip_is_for_clip_alone():
     assert clip_threshold("ViT-B-32/openai").value == 0.28
-    with pytest.raises(ValueError, match="got joint-space; estimate one"):
+    with pytest.raises(ValueError, match="got joint-space; estimate a threshold"):
         clip_threshold("joint-space")
 
 
@@ -74,7 +74,7 @@ def test_the_threshold_that_tells_real_pairs_from_mismatched_ones():
     )
     assert threshold.value == 0.5
     assert (threshold.kept_matched, threshold.kept_mismatched) == (0.75, 0.25)
-    with pytest.raises(ValueError, match="mismatched must be finite scores"):
+    with pytest.raises(ValueError, match="mismatched must be at least one finite score"):
         separating_threshold(np.ones(2), np.array([]), space="")
 
 
@@ -86,7 +86,7 @@ def test_pairs_are_scored_and_repeats_embedded_once():
     np.testing.assert_allclose(scores, [1, 1, 0], atol=1e-6)
     assert (encoder.batch_sizes, scorer.space) == ([2, 2], "angles")
     assert scorer.scores([], []).shape == (0,)
-    with pytest.raises(ValueError, match="captions must be one an image: got 1 for 2"):
+    with pytest.raises(ValueError, match="each image needs one caption: 1 captions for 2 images"):
         scorer.scores(images, ["a"])
 
 

@@ -111,10 +111,12 @@ def test_captions_do_not_depend_on_photos_that_are_skipped(folder: Path, roster:
 
 
 def test_what_is_no_such_set_is_named(folder: Path, roster: Roster, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"method\.folder=.*none: no such folder; unpack"):
+    with pytest.raises(FileNotFoundError, match=r"method\.folder=.*none does not exist; unpack"):
         AuthorsCaptions(folder=tmp_path / "none")
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match=r"other: no file of a photo of toy/train, such as 5"):
+    with pytest.raises(
+        ValueError, match=r"other has no file for any photo of toy/train, such as 5"
+    ):
         list(AuthorsCaptions(folder=tmp_path / "other").captions(roster))
     broken = {"5_0": entry("a man", thing(4, "man", (0, 0, 1, 1)) | {"xmax": "wide"})}
     (folder / "flickr-ssa" / "0005.json").write_text(json.dumps(broken))

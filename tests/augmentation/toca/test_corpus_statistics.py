@@ -103,5 +103,5 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     ):
         count_corpus([Deconstructed(problem="why")])
     (tmp_path / "a.npz").write_bytes(b"PK nothing")
-    with pytest.raises(ValueError, match=r"a\.npz: damaged statistics"):
+    with pytest.raises(ValueError, match=r"a\.npz holds damaged statistics"):
         load_statistics(tmp_path / "a.npz")

@@ -58,7 +58,7 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (["split=val"], "leave out split=val"),
+        (["split=val"], "remove split=val"),
         (
             ["steps=[share_of_photos]", "steps.share_of_photos.share=0.5", "split=test"],
             "share_of_photos, split=test",
@@ -67,7 +67,9 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
 )
 def test_settings_of_photos_are_refused(settings: list[str], named: str, tmp_path: Path) -> None:
     config = compose_config("augmentation", ["method=toca", f"out={tmp_path}", *settings])
-    with pytest.raises(ValueError, match=f"method=toca reads the captions of corpus= .*{named}"):
+    with pytest.raises(
+        ValueError, match=f"method=toca reads only the captions of corpus=.*{named}"
+    ):
         call(augment, config)
 
 

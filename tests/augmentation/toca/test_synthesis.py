@@ -303,7 +303,9 @@ def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkey
 
     monkeypatch.setattr("augmentation.toca.method.MAX_REFUSED", 24)
     writer, part = Declining(), tmp_path / "batches.part.jsonl"
-    with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 earlier captions"):
+    with pytest.raises(
+        ValueError, match="the last 24 answers were all refused.*declined.*8 earlier captions"
+    ):
         synthesise(gold, tmp_path, writer)
     assert writer.calls == 6
     assert sum("caption" in record for batch in list_records(part) for record in batch) == 8
@@ -325,7 +327,7 @@ def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypat
     counts = synthesise(gold, tmp_path, Same(), Wordless())
     assert counts["captions"] == 6
     assert counts["refused"] == {DUPLICATE: 24}
-    assert "this ends with 6 captions" in caplog.text
+    assert "ending with 6 captions" in caplog.text
     assert synthesise(gold, tmp_path, Same(dies_at=0), Wordless()) == counts
 
 

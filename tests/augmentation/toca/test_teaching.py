@@ -317,7 +317,9 @@ def test_captions_that_the_model_does_not_take_are_refused_before_training(
     corpus: Path, tmp_path: Path
 ) -> None:
     short = save_causal(tmp_path / "short", positions=40)
-    with pytest.raises(ValueError, match=r"up to \d+ tokens, the language model takes 40"):
+    with pytest.raises(
+        ValueError, match=r"up to \d+ tokens, but the language model reads at most 40"
+    ):
         call(teach, settings(short, corpus))
     assert not (tmp_path / "taught").exists()
 

@@ -200,5 +200,5 @@ def test_an_exhausted_corpus_ends(monkeypatch) -> None:
 
 
 def test_tau_is_checked() -> None:
-    with pytest.raises(ValueError, match="tau must be above 0, or null for infinity: got 0"):
+    with pytest.raises(ValueError, match="tau must be above 0, or null for an infinite tau: got 0"):
         TemplateSampler(small(), tau=0)

@@ -148,7 +148,7 @@ def test_too_many_prompts_for_a_gpu_name_the_setting(folder: Path, monkeypatch) 
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(writer, "_sample", full)
-    with pytest.raises(MemoryError, match=r"2 prompts at once: lower method\.pace\.batch_size"):
+    with pytest.raises(MemoryError, match=r"2 prompts in a batch: lower method\.pace\.batch_size"):
         writer.answers([prompt("x"), prompt("y")], seed=0)
     monkeypatch.undo()
     assert len(writer.answers([prompt("x")], seed=0)) == 1

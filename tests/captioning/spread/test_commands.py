@@ -154,7 +154,7 @@ def test_scores_of_pairs(tmp_path: Path):
     assert call(score_data, config) == results[0]  # all of them from the cache
     assert Backwards.computed == []
     config.pairs.cache_folder = None
-    with pytest.raises(ValueError, match="give pairs.cache_folder=FOLDER"):
+    with pytest.raises(ValueError, match="set pairs.cache_folder=FOLDER"):
         call(score_data, config)
 
 

@@ -65,7 +65,7 @@ def test_a_length_that_follows_is_that_of_the_live_samples(curation):
     data = CuratedDataset(item_of, curation, fixed_length=False)
     run_epoch(curation)
     assert rows_of(data) == [sample.row for sample in curation.samples()]
-    with pytest.raises(IndexError, match="position 16 is outside of 16"):
+    with pytest.raises(IndexError, match="position 16 is out of range for 16"):
         data[16]
 
 
@@ -122,7 +122,7 @@ def test_another_picture_reaches_the_items(tmp_path):
 
 
 def test_wrong_sources_are_refused(curation):
-    with pytest.raises(ValueError, match="the data set has 17 items, the roster 18 samples"):
+    with pytest.raises(ValueError, match="the dataset has 17 items, but the roster has 18 samples"):
         CuratedDataset(Rows(17), curation)
     with pytest.raises(ValueError, match="the item of 'img0#0' must be a mapping"):
         CuratedDataset(lambda sample: (1, 2), curation)[0]
@@ -137,7 +137,7 @@ def test_rows_pass_a_collation_that_does_not_know_them():
     assert batch["texts"] == ["a", "b"]
     assert batch["row"].tolist() == [5, 2]
     assert with_rows(collate)([{"text": "a"}]) == {"texts": ["a"]}
-    with pytest.raises(ValueError, match="1 of 2 items have no 'row'"):
+    with pytest.raises(ValueError, match="1 of 2 items have no key 'row'"):
         with_rows(collate)([{"text": "a"}, {"text": "b", "row": 2}])
 
 
@@ -157,7 +157,7 @@ def test_a_loader_that_would_hide_the_edits_is_refused(curation, tmp_path):
     with pytest.raises(ValueError, match="loader over CuratedDataset.*got Rows"):
         check_loader(DataLoader(Rows()), curation)
     data = CuratedDataset(item_of, curation)
-    with pytest.raises(ValueError, match="persistent workers keep the samples of the first epoch"):
+    with pytest.raises(ValueError, match="persistent workers keep the first epoch's samples"):
         check_loader(DataLoader(data, num_workers=1, persistent_workers=True), curation)
     shrinking = DataLoader(CuratedDataset(item_of, curation, fixed_length=False))
     with pytest.raises(ValueError, match=r"fixed_length=False\) shrinks"):

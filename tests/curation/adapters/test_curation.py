@@ -150,7 +150,7 @@ def test_further_measurements_are_scored(tmp_path):
     curation.add(rows, torch.ones(18), visual_gain=gains)
     assert 7 in [chosen.sample.row for chosen in curation.end_epoch().decision.selected]
     assert (tmp_path / "curation" / "visual_gain.npz").is_file()
-    with pytest.raises(ValueError, match="signals must be those that Curation.open got"):
+    with pytest.raises(ValueError, match="signals must be the ones given to Curation.open"):
         curation.add(rows, torch.ones(18))
 
 
@@ -224,7 +224,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     for key, (value, message) in changes.items():
         with pytest.raises(ValueError, match=f"holds a run with another curation .*{message}"):
             opened(tmp_path, **{key: value})
-    with pytest.raises(ValueError, match="first_epoch=2, but .* holds 1 epochs"):
+    with pytest.raises(ValueError, match="first_epoch=2 does not match .* holds 1 epochs"):
         opened(tmp_path, first_epoch=2)
     (tmp_path / "config.yaml").write_text("seed: 0")
     with pytest.raises(ValueError, match="is a run of `captioning train`: choose another folder"):
@@ -298,7 +298,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
     roster = (details / "roster.jsonl").read_text()
     (details / "roster.jsonl").write_text(roster.replace("picture 2", "portrait 2", 1))
     assert main(["report", str(tmp_path), "--no-figures"]) == 1  # without the part on curation
-    assert "roster.jsonl: its samples have fingerprint" in capsys.readouterr().err
+    assert "roster.jsonl was changed: its samples have fingerprint" in capsys.readouterr().err
     (details / "roster.jsonl").write_text(roster[:-5])
     with pytest.raises(ValueError, match="roster.jsonl line 18: not JSON"):
         read_run(tmp_path)
@@ -314,7 +314,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
 
 @pytest.mark.parametrize("policy", ["pseudo_label", "condition"])
 def test_a_policy_that_needs_our_captioner_is_refused(tmp_path, policy):
-    with pytest.raises(ValueError, match=f"'{policy}' works with this project's captioner"):
+    with pytest.raises(ValueError, match=f"'{policy}' works only with this framework's captioner"):
         opened(tmp_path, policy=policy)
 
 
@@ -363,4 +363,4 @@ def test_a_loop_that_ends_no_epoch_is_told_so(tmp_path, caplog):
     curation = opened(tmp_path)
     curation.add(torch.arange(3), torch.ones(3))
     curation.finish()
-    assert "no epoch was ended, so nothing was decided" in caplog.text
+    assert "no epoch was ended, so curation decided nothing" in caplog.text

@@ -202,7 +202,7 @@ def test_a_loader_or_a_start_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="reload_dataloaders_every_n_epochs=1"):
         fit(curation, tmp_path, loader=DataLoader(shrinking, batch_size=5))
     fit(curation, tmp_path, epochs=1)
-    with pytest.raises(ValueError, match=r"training begins with epoch 0, but .* epoch 1: give"):
+    with pytest.raises(ValueError, match=r"training starts at epoch 0, but .* epoch 1: give"):
         fit(opened(tmp_path), tmp_path)
 
 

@@ -66,13 +66,13 @@ def test_a_hydra_app_goes_on_as_it_was(repository):
     ("overrides", "message"),
     [
         (("removal",), "curation=removal: .*Could not find 'curation/removal'"),
-        (("none",), "curation=none: no policy"),
+        (("none",), "curation=none has no policy"),
         (("remove", "curation.select.ratoi=1"), "Could not override 'curation.select.ratoi'"),
         (("remove", "curation.select.ratio=7"), r"curation\.select\.ratio: must be .*got 7"),
         (("remove", "model=updown"), "'model=updown': a policy has keys that begin with curation."),
         (("remove", "matching@pairs=clip"), "'matching@pairs=clip': a policy has keys that"),
-        (("remove", "curation/probe=rescore"), "curation/probe: your own loop measures losses"),
-        (("remove", "curation.keep=x.json"), "give the file to Curation.open"),
+        (("remove", "curation/probe=rescore"), "curation/probe does not apply to your own loop"),
+        (("remove", "curation.keep=x.json"), "does not apply here: use Curation.open"),
     ],
 )
 def test_what_is_wrong_is_one_line(overrides, message):

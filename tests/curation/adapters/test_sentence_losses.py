@@ -44,7 +44,7 @@ def test_losses_by_sentence_are_means_of_their_tokens(shift: bool) -> None:
             kept[sentences[row] != number] = -100
             own = per_sample_losses(logits[row : row + 1], kept[None], shift=shift)
             torch.testing.assert_close(found[row, number], own[0], equal_nan=True)
-    with pytest.raises(ValueError, match=r"sentences must be of the labels' shape \(2, 6\)"):
+    with pytest.raises(ValueError, match=r"sentences must have the shape of labels \(2, 6\)"):
         per_sentence_losses(logits, labels, sentences[:, :5], num_sentences=4)
 
 
@@ -74,7 +74,7 @@ def test_masked_sentences_are_refused_unless_the_loop_leaves_them_out(tmp_path: 
         Curation.open(tmp_path, samples=samples(), policy=masking())
     select = Top(ratio=0.5, score=SentenceLoss())
     policy = CurationPolicy(select=select, amend=RemoveSentences(), name="p")
-    with pytest.raises(ValueError, match=r"'p' decides by the losses of sentences: open with sig"):
+    with pytest.raises(ValueError, match=r"'p' needs sentence losses: open with sig"):
         Curation.open(tmp_path, samples=samples(), policy=policy)
 
 
@@ -113,7 +113,7 @@ def test_labels_are_found_in_their_caption_whatever_stands_around_it() -> None:
     assert "".join(caption[start:stop] for start, stop in spans) == caption.replace(" ", "")
     with pytest.raises(ValueError, match=r"labels do not hold all tokens of 'A dog\. .*max_length"):
         label_spans(labels[:, :-5], [caption], tokenizer)
-    with pytest.raises(ValueError, match=r"object gives no offsets"):
+    with pytest.raises(ValueError, match=r"object gives no character offsets"):
         label_spans(labels, [caption], object())
 
 
@@ -143,7 +143,7 @@ def test_a_collator_leaves_masked_sentences_out_of_the_labels(tmp_path: Path) ->
         assert torch.equal(batch["labels"][1] != -100, batch["labels"][1] == plain[1])
         assert batch["sentences"][0].max() == 1
         curation.close()
-    with pytest.raises(ValueError, match=r"curation= and tokenizer= together"):
+    with pytest.raises(ValueError, match=r"both curation= and tokenizer="):
         with_rows(collate, tokenizer=tokenizer)
 
 

@@ -261,7 +261,7 @@ def test_fused_outputs_are_read_and_weighted(train, tmp_path):
     log_probs = -torch.tensor([[1.0, 2.0, 0.0], [4.0, 0.0, 0.0]])
     outputs = {"log_probs": log_probs, "label_mask": log_probs != 0}
     assert caption_losses(outputs, torch.zeros(2, 4)).tolist() == [1.5, 4]
-    with pytest.raises(ValueError, match="the model gave no logits .*use_liger_kernel=False"):
+    with pytest.raises(ValueError, match="the model returned no logits .*use_liger_kernel=False"):
         caption_losses({"loss": 1}, torch.zeros(2, 4))
     hooks = TrainerCuration(curation)
     curation._weights, curation._mean_weight = torch.tensor([1.0, 0.5]), 0.75

@@ -23,7 +23,7 @@ from tests.contracts.test_policies import make_context
 
 
 def test_a_search_is_needed_and_its_constraints() -> None:
-    with pytest.raises(ValueError, match="need a search: give constrained, plain or both"):
+    with pytest.raises(ValueError, match="need a decoding method: set constrained, plain or both"):
         PseudoLabel()
     with pytest.raises(ValueError, match="constrained search needs constraints"):
         PseudoLabel(constrained=lambda: None)
@@ -136,5 +136,5 @@ def test_a_caption_of_this_moment_has_no_masks_and_an_empty_one_is_not_taken() -
 def test_weights_in_shards_write_no_captions_in_each_batch() -> None:
     trainer = SimpleNamespace(strategy=ModelParallelStrategy())
     PseudoLabel(plain=lambda: None).attach(trainer, Captioner())
-    with pytest.raises(ValueError, match=r"in shards.*: choose curation.amend.online=false"):
+    with pytest.raises(ValueError, match=r"sharded weights.*: set curation.amend.online=false"):
         PseudoLabel(plain=lambda: None, online=True).attach(trainer, Captioner())

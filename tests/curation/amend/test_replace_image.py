@@ -152,7 +152,7 @@ def test_what_is_expected_is_passed_on_and_the_source_closed(amender):
     amend.close()
     assert source.expected == [["x#0", "y#1"]]
     assert source.num_closed == 1
-    with pytest.raises(ValueError, match="needs a source of pictures"):
+    with pytest.raises(ValueError, match="needs an image source"):
         amender(source=None)
 
 

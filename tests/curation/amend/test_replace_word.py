@@ -120,5 +120,5 @@ def test_what_cannot_work_is_refused(view):
     with pytest.raises(ValueError, match="threshold must be a fraction"):
         ReplaceWord(threshold=2)
     elsewhere = ReplaceWord(score=Doubts(doubt(0, 3, "red", "blue", 0.9)))
-    with pytest.raises(ValueError, match="doubts about 'i#0' belong to another caption"):
+    with pytest.raises(ValueError, match="the doubted words of 'i#0' belong to another caption"):
         elsewhere.amend(context_of(view), selected(view))

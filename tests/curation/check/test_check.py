@@ -267,7 +267,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--threshold", "fits=1"], "there is no check 'fits'; the checks: fit, wrong_photo"),
+        (["--threshold", "fits=1"], "unknown check 'fits'; choose from fit, wrong_photo"),
         (["--threshold", "fit=high"], "'high' is no number"),
         (["--threshold", "tiny_photo=-1"], "tiny_photo must be at least 0"),
         (["--fit-threshold", "1.5"], r"--fit-threshold must be in \[0, 1\]"),
@@ -430,7 +430,7 @@ def test_files_of_a_check_take_the_place_of_nothing_else(folder: Path, tmp_path:
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
-    with pytest.raises(OSError, match=r"a/b cannot be written; choose another place by --out"):
+    with pytest.raises(OSError, match=r"cannot write to .*a/b; choose another folder with --out"):
         check_place(tmp_path / "a" / "b")
 
 

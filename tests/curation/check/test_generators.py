@@ -413,7 +413,7 @@ def test_the_command(tmp_path: Path, monkeypatch, capsys) -> None:
         (["--trigger", "x", "--for", "captioner"], "leave them out, or leave out --for captioner"),
         (
             ["--for", "captioner", "--threshold", "small_photo=9"],
-            "small_photo is a check of folders",
+            "small_photo checks only folders",
         ),
     ],
 )

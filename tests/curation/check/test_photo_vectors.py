@@ -135,5 +135,5 @@ def test_a_damaged_file_of_vectors_is_named(tmp_path: Path) -> None:
     look(folder_of(tmp_path / "set", 3, "png"), cache_folder=tmp_path)
     [file] = tmp_path.glob("photo_vectors/*/*.safetensors")
     file.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=f"{file.name}: damaged.*delete it"):
+    with pytest.raises(ValueError, match=f"{file.name} is damaged.*delete the file"):
         KeptVectors(tmp_path, Means.identity)

@@ -143,7 +143,7 @@ def test_the_cleaned_set_loses_wrong_sentences_and_the_journal_says_so(
     assert f"captions that lost sentences: 1; 1 flagged captions were not mended and {fate}" in told
     assert "(no sentence would be left" in told
     for other in (replace(result, scores={}), replace(result, scores={NAME: Scores(values=size)})):
-        with pytest.raises(ValueError, match=r"wrong sentences cannot be mended: (that|no) c"):
+        with pytest.raises(ValueError, match=r"cannot mend wrong sentences: (that|no) c"):
             export_cleaned(other, tmp_path / "no", format="coco", mend="sentences")
 
 

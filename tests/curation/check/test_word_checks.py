@@ -323,10 +323,12 @@ def test_without_being_asked_nothing_is_mended(result, tmp_path) -> None:
 
 def test_mending_needs_words_that_were_judged(folder, tmp_path) -> None:
     small = check(folder, space="none", quiet=True)
-    with pytest.raises(ValueError, match="cannot be mended: words were not judged: captions hold"):
+    with pytest.raises(
+        ValueError, match="cannot mend wrong words: words were not judged: captions hold"
+    ):
         export_cleaned(small, tmp_path / "clean", format="coco", mend="words")
     skipped = check(folder, space="none", skip=[words.NAME], quiet=True)
-    with pytest.raises(ValueError, match="cannot be mended: that check was left out"):
+    with pytest.raises(ValueError, match="cannot mend wrong words: that check was left out"):
         export_cleaned(skipped, tmp_path / "clean", format="coco", mend="words")
 
 

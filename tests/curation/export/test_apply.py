@@ -252,7 +252,7 @@ def test_the_annotations_are_never_written_over(tmp_path, capsys):
     [
         (write_karpathy, [], "say which with --split"),
         (write_coco, ["--split", "train"], "leave --split out"),
-        (write_jsonl, ["--images", "list.txt"], "cannot use --images"),
+        (write_jsonl, ["--images", "list.txt"], "was read as JSON Lines: remove --images"),
         (write_coco, ["--out", "x.xml"], "the suffix sets the format: .json"),
     ],
 )
@@ -265,10 +265,10 @@ def test_wrong_options_name_the_remedy(tmp_path, capsys, write, change, message)
 
 def test_missing_files_are_named(tmp_path, capsys):
     assert main(["curate", "apply", str(tmp_path), str(tmp_path / "none.json")]) == 1
-    assert "none.json: no such annotations" in capsys.readouterr().err
+    assert "none.json does not exist" in capsys.readouterr().err
     arguments = write_samples(tmp_path)
     assert main(["curate", "apply", str(tmp_path / "nowhere"), *arguments]) == 1
-    assert "no journal" in capsys.readouterr().err
+    assert "does not exist; was the run trained" in capsys.readouterr().err
     (tmp_path / "samples.jsonl").write_text('{"sample_id": 3}\n')
     assert main(["curate", "apply", str(tmp_path / "nowhere"), *arguments]) == 1
     assert "samples.jsonl line 1: must be an object" in capsys.readouterr().err

@@ -220,7 +220,7 @@ def test_what_cannot_be_exported_leaves_nothing(record, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     with pytest.raises(ValueError, match="choose --photos copy or link"):
         export(record, run, out, format="imagefolder", photos="none")
-    with pytest.raises(ValueError, match="holds something already"):
+    with pytest.raises(ValueError, match="exists already and is not empty"):
         export(record, run, tmp_path / "photos", format="coco", photos="none")
     (tmp_path / "photos/img5.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"img5.jpg: no such picture; --photos none"):

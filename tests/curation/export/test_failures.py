@@ -132,7 +132,7 @@ def test_what_is_there_stays(record, tmp_path, way, monkeypatch) -> None:
         with pytest.raises(ValueError) as raised:
             write(record, out, way)
         monkeypatch.undo()
-        assert str(raised.value) == f"{out} holds something already; choose a new folder"
+        assert str(raised.value) == f"{out} exists already and is not empty; choose a new folder"
     assert left(tmp_path / "targets") == ["file", "folder", "late", "link"]
     assert (tmp_path / "targets" / "file").read_text() == "mine"
     assert left(tmp_path / "targets" / "folder") == ["mine.txt"]

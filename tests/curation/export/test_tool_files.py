@@ -261,13 +261,17 @@ def test_names_with_marks_of_tables_come_back_from_csv(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("format", "style", "text"),
     [
-        ("csv", {"form": "llava"}, "--form llava: csv has no such form"),
-        ("messages", {"form": "kohya"}, "--form kohya: messages has no such form"),
-        ("coco", {"question": "Where?"}, "--question: coco has no questions"),
-        ("messages", {"question": " "}, "--question ' ': write a text"),
-        ("messages", {"question": "<image> Where?"}, "write a text without <image>"),
-        ("text_files", {"repeats": 3}, "--repeats 3: must be 1 or more, and is for --form kohya"),
-        ("text_files", {"form": "kohya", "repeats": 0}, "--repeats 0: must be 1 or more"),
+        ("csv", {"form": "llava"}, "csv does not support --form llava"),
+        ("messages", {"form": "kohya"}, "messages does not support --form kohya"),
+        ("coco", {"question": "Where?"}, "coco does not support --question"),
+        ("messages", {"question": " "}, "--question must be a text without <image>: got ' '"),
+        ("messages", {"question": "<image> Where?"}, "must be a text without <image>"),
+        ("text_files", {"repeats": 3}, "works only with --form kohya: got 3"),
+        (
+            "text_files",
+            {"form": "kohya", "repeats": 0},
+            "--repeats must be at least 1 and works only with --form kohya: got 0",
+        ),
     ],
 )
 def test_a_form_that_a_format_has_not_is_refused(folder, tmp_path, format, style, text) -> None:
@@ -292,5 +296,5 @@ def test_the_command_writes_forms(folder, tmp_path, monkeypatch, capsys) -> None
     assert run_command(*plain, "--form", "kohya", "--out", "three") != 0
     assert "--form, --question and --repeats need --export" in capsys.readouterr().err
     assert run_command(*plain, "--export", "csv", "--form", "kohya", "--out", "three") != 0
-    assert "--form kohya: csv has no such form" in capsys.readouterr().err
+    assert "csv does not support --form kohya" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()

@@ -181,7 +181,7 @@ def test_bad_heads_are_named(tmp_path, journal):
         journal.write_text(content)
         with pytest.raises(ValueError, match=message):
             read_journal(journal)
-    with pytest.raises(FileNotFoundError, match="no journal"):
+    with pytest.raises(FileNotFoundError, match="elsewhere does not exist"):
         read_journal(tmp_path / "elsewhere")
 
 
@@ -206,7 +206,7 @@ def test_undo_takes_back_what_rests_on_it():
 
 
 def test_undo_needs_a_criterion_that_matches():
-    with pytest.raises(ValueError, match="name the edits to undo"):
+    with pytest.raises(ValueError, match="choose the edits to undo"):
         undo(EDITS)
     with pytest.raises(ValueError, match="no edit matches"):
         undo(EDITS, epochs=[9])

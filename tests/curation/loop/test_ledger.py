@@ -121,7 +121,7 @@ def test_the_history_file_is_whole_or_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        (np.ones((2, 2)), r"\(2, 2\) losses of 1 epochs, 2 samples"),
+        (np.ones((2, 2)), r"shape \(2, 2\) of the losses does not match 1 epochs and 2 samples"),
         (np.array([[1.0, np.inf]]), "some losses are infinite"),
     ],
 )

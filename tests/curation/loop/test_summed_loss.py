@@ -183,7 +183,7 @@ def test_an_epoch_under_way_is_not_told_to_lack_captions(caplog, monkeypatch):
     curator.expect(0)
     assert not caplog.messages
     curator.end_epoch(0)
-    assert caplog.messages[0].startswith(f"epoch 0 has shown 2 of {len(view.roster)} captions")
+    assert caplog.messages[0].startswith(f"epoch 0 trained on 2 of {len(view.roster)} captions")
 
 
 def test_a_ledger_keeps_sums_only_where_they_are_wanted():

@@ -146,7 +146,7 @@ def test_who_does_not_know_the_token_gets_nothing(server, notes, path):
             '{"text": "hello"}'.encode("latin-1"),
         )
         assert answer.startswith(b"HTTP/1.0 404 ")
-        assert answer.endswith(b"open the page by the whole address that the program printed")
+        assert answer.endswith(b"open the page with the complete address that the program printed")
     assert notes.kept == []
 
 
@@ -236,9 +236,9 @@ def test_large_requests_are_not_read(server, head, status):
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("/api/keep", "{", 400, "not JSON"),
+        ("/api/keep", "{", 400, "not valid JSON"),
         ("/api/keep", "[1]", 400, "must be a JSON object"),
-        ("/api/keep", "[" * 50_000, 400, "not JSON"),
+        ("/api/keep", "[" * 50_000, 400, "not valid JSON"),
         ("/api/keep", {"comment": "x"}, 400, "text is missing"),
         ("/api/other", {"text": "x"}, 404, "no such page"),
         ("/api/keep", {"text": "x" * 70_000}, 413, "at most"),

@@ -158,7 +158,7 @@ def test_a_loop_of_ones_own_begins_without_them(tmp_path: Path) -> None:
 
 
 def test_no_space_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a space of photos and texts"):
+    with pytest.raises(ValueError, match="needs an embedding space of photos and texts"):
         Fit(space="none")
 
 

@@ -319,9 +319,9 @@ def test_joint_scores_are_weighted() -> None:
     )
     with pytest.raises(ValueError, match="scale must be one of"):
         Joint(parts=parts, scale="log")
-    with pytest.raises(ValueError, match="two parts or more"):
+    with pytest.raises(ValueError, match="at least two parts"):
         Joint(parts={"loss": Loss()})
-    with pytest.raises(ValueError, match="weights must be positive"):
+    with pytest.raises(ValueError, match="needs one positive weight"):
         Joint(parts=parts, weights={"loss": 1, "words": 0})
 
 

@@ -227,5 +227,5 @@ def test_probabilities_stay_in_their_range(ratio):
 
 
 def test_a_second_look_needs_a_network():
-    with pytest.raises(ValueError, match="needs a network"):
+    with pytest.raises(ValueError, match="needs a matching model"):
         SecondLook(words=Doubts([]), pairs={})

@@ -151,13 +151,13 @@ def test_topics_are_chosen_and_settings_checked():
     context = context_of([*by_text(), (32, "two tomato")])
     doubts = score_of(topics=["number"]).doubts(context)
     assert [(doubt.row, doubt.word) for doubt in doubts] == [(32, "two")]
-    with pytest.raises(ValueError, match="topics must be of .*'colour'"):
+    with pytest.raises(ValueError, match="topics must be in .*'colour'"):
         score_of(topics=["colour"])
     with pytest.raises(ValueError, match="got 'noun' with vocabulary: open"):
         score_of(topics=["noun"])
     with pytest.raises(ValueError, match="vocabulary must be 'rows' or 'open': got 'all'"):
         score_of(vocabulary="all")
-    with pytest.raises(ValueError, match="value must be of .*: got 'odds'"):
+    with pytest.raises(ValueError, match="value must be one of .*: got 'odds'"):
         score_of(value="odds")
     with pytest.raises(ValueError, match="num_folds must be at least 2: got 1"):
         Words(num_folds=1)

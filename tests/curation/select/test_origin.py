@@ -32,5 +32,5 @@ def test_all_live_samples_of_an_origin_are_selected_whatever_became_of_them() ->
 
 
 def test_an_origin_has_a_name() -> None:
-    with pytest.raises(ValueError, match="origin must name where samples came from"):
+    with pytest.raises(ValueError, match="origin must name the source of the samples"):
         Origin(origin="")

@@ -67,7 +67,7 @@ def test_captions_that_an_epoch_has_not_shown_are_told_once(caplog):
     for _ in range(2):
         assert rows_of(select.select(some)) == [2, 0]
     [message] = caplog.messages
-    assert message.startswith("epoch 0 has shown 2 of 4 captions: loss of the others is unknown")
+    assert message.startswith("epoch 0 trained on 2 of 4 captions: the other captions have no loss")
 
 
 @pytest.mark.parametrize(("ratio", "total"), [(0.29, 100), (0.07, 100), (0.1, 30), (1, 7)])

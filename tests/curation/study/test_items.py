@@ -58,7 +58,7 @@ def test_few_pictures_make_few_sets_and_none_is_in_both_halves(count, sets, each
 def test_what_cannot_be_divided_is_refused():
     with pytest.raises(ValueError, match="at least 2 pictures with a loss: got 1"):
         divide(make_items(1))
-    with pytest.raises(ValueError, match="even size"):
+    with pytest.raises(ValueError, match="must be even and at least 2"):
         divide(make_items(9), size=3)
     broken = Item(name="x", path=Path("x"), captions=("c",), loss=math.nan)
     with pytest.raises(ValueError, match="x: loss must be finite"):
@@ -99,7 +99,7 @@ def test_both_manifests_say_the_same(tmp_path):
         ({"captions": []}, "'captions' is empty"),
         ({"image": "/etc/passwd"}, "must be relative"),
         ({"image": "../b/0.png"}, "must not lead out"),
-        ({"image": "9.png"}, "no such picture"),
+        ({"image": "9.png"}, "9.png does not exist"),
     ],
 )
 def test_bad_manifests_are_named(tmp_path, change, message):

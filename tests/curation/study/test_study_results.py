@@ -55,7 +55,7 @@ def test_results(placed, export, tmp_path):
 
 def test_too_few_annotations_leave_the_table(placed, tmp_path):
     answers = [Annotation(annotator="=anna", number=0, categories=())]
-    message = "no picture has 4 annotations yet.*lower --annotations"
+    message = "no image has 4 annotations yet.*lower --annotations"
     with pytest.raises(ValueError, match=message):
         write_results(placed, answers, tmp_path / "out", num_required=4)
     assert "\n'=anna," in (tmp_path / "out" / "annotations.csv").read_text()

@@ -160,7 +160,7 @@ def test_settings_out_of_range_are_named(tmp_path: Path, changes: dict) -> None:
 
 def test_captions_without_boxes_cannot_be_shown_close(tmp_path: Path) -> None:
     bare = build_roster("bare", [park(tmp_path).samples[-1]])
-    with pytest.raises(ValueError, match="bare has no captions with boxes"):
+    with pytest.raises(ValueError, match="with boxes, but bare has none"):
         closeups(tmp_path, roster=bare)
 
 

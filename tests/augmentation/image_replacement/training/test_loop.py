@@ -277,7 +277,7 @@ def test_a_training_may_be_made_longer_and_not_shorter(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=10)
     _, history, _ = train(tmp_path / "last.ckpt", num_steps=20)
     assert history[-1]["step"] == 20
-    with pytest.raises(ValueError, match=r"has made 20 steps, more than training\.num_steps, 10:"):
+    with pytest.raises(ValueError, match=r"is at step 20, beyond training\.num_steps=10:"):
         train(tmp_path / "last.ckpt", num_steps=10)
 
 

@@ -50,19 +50,19 @@ def test_nobody_else_is_answered(page, checked, hopper) -> None:
 
 
 BAD = (
-    ("/api/decide", {"number": 3, "verdict": "keep"}, "the caption does not exist"),
-    ("/api/decide", {"number": True, "verdict": "keep"}, "the caption does not exist"),
+    ("/api/decide", {"number": 3, "verdict": "keep"}, "this caption does not exist"),
+    ("/api/decide", {"number": True, "verdict": "keep"}, "this caption does not exist"),
     ("/api/decide", {"number": 0, "verdict": "maybe"}, "verdict must be keep"),
     ("/api/decide", {"number": 0, "verdict": ["keep"]}, "must be texts"),
     ("/api/decide", {"number": 0, "verdict": "correct"}, "needs a caption"),
-    ("/api/caption", {"photo": 7}, "no longer kept; choose it again"),
+    ("/api/caption", {"photo": 7}, "no longer keeps this photo; choose the photo again"),
     ("/api/caption", {"photo": "../x"}, "photo must be a number"),
-    ("/api/caption", {"photo": 1, "model": 1}, "the captioner does not exist"),
+    ("/api/caption", {"photo": 1, "model": 1}, "this captioner is not loaded"),
     ("/api/caption", {"photo": 1, "model": 0, "beam_size": 51}, "beam size must be a whole"),
     ("/api/caption", {"photo": 1, "model": 0, "must_include": ["dog"]}, "list of lists"),
     ("/api/caption", {"photo": 1, "model": 0, "min_words": 9, "max_words": 4}, "at most"),
-    ("/api/suggest", {"number": 0, "model": -1}, "the captioner does not exist"),
-    ("/api/other", {}, "no such page"),
+    ("/api/suggest", {"number": 0, "model": -1}, "this captioner is not loaded"),
+    ("/api/other", {}, "page does not exist"),
 )
 
 
@@ -79,7 +79,7 @@ def test_only_the_latest_photos_are_kept(tmp_path, hopper) -> None:
     uploads = Uploads(tmp_path)
     numbers = [uploads.add(hopper.read_bytes()) for _ in range(NUM_KEPT + 1)]
     assert len(list(tmp_path.iterdir())) == NUM_KEPT
-    with pytest.raises(Refused, match="choose it again"):
+    with pytest.raises(Refused, match="choose the photo again"):
         uploads.photo(numbers[0])
     assert uploads.photo(numbers[1]).size == (512, 600)
 
@@ -145,7 +145,7 @@ def test_boxes_are_found_by_the_files_name(on_boxes, hopper) -> None:
     result = captions.caption(hopper, (512, 600), "a.jpg", {"model": 0})
     assert [found["score"] for found in result["captions"]] == [None]
     assert [shown["box"] for shown in result["boxes"]] == [[0.25, 0.1, 0.5, 0.5], [0, 0, 1, 1]]
-    with pytest.raises(ValueError, match=r"none for 'b.jpg': find them by captioning find-objects"):
+    with pytest.raises(ValueError, match=r"'b.jpg' has none: run captioning find-objects"):
         captions.caption(hopper, (512, 600), "b.jpg", {"model": 0})
 
 

@@ -161,7 +161,7 @@ def test_photos_outside_of_the_named_folders_are_not_shown(
         application.get(f"suspect/{number}")
     page.shutdown()
     options = {"suspects": str(checked), "decisions": str(tmp_path / "new.json")}
-    with pytest.raises(ValueError, match=r"its photos lie in .*: --photos '.*my photos'"):
+    with pytest.raises(ValueError, match=r"the photos are in .*: --photos '.*my photos'"):
         open_page(**options, photos=[str(checked)])
 
 
@@ -195,7 +195,7 @@ def test_decisions_of_others_stay_and_wrong_ones_are_refused(tmp_path) -> None:
         Decisions(path=path, suspects=[suspect("1", "b")])
     wrong = (("correct", " "), ("keep", "x"), ("maybe", ""), ("correct", "x" * 3000))
     for verdict, correction in wrong:
-        with pytest.raises(ValueError, match="verdict must|correction needs|at most"):
+        with pytest.raises(ValueError, match="verdict must|correct needs|at most"):
             Decision(verdict=verdict, correction=correction)
 
 
@@ -247,5 +247,5 @@ def test_a_decision_of_many_is_written_as_ever_and_quickly(tmp_path, monkeypatch
         one.sample_id for one in suspects
     ]
     path.write_text(written.replace('"sample_id": "0"', '"sample_id": "0", "x": NaN', 1))
-    with pytest.raises(ValueError, match=r"task 1 cannot be written: Out of range"):
+    with pytest.raises(ValueError, match=r"cannot write .*task 1: Out of range"):
         Decisions(path=path, suspects=suspects)

@@ -167,7 +167,11 @@ def test_values_of_the_wrong_kind_are_damage_too(folder: Path, edit_json) -> Non
     [
         ("versions.json", lambda content: content.update(resumed=5), "versions left out"),
         ("timing.json", lambda c: c["epochs"][0].update(seconds="x"), "left out"),
-        ("history.json", lambda c: c[0].update({"CIDEr-D": "x"}), "history.json has 'x' as CIDEr"),
+        (
+            "history.json",
+            lambda c: c[0].update({"CIDEr-D": "x"}),
+            "history.json is damaged: CIDEr-D is 'x'",
+        ),
     ],
 )
 def test_what_the_page_itself_leaves_out_is_told_too(
@@ -197,7 +201,7 @@ def test_a_run_without_curation_has_a_page(folder: Path) -> None:
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 1
-    assert "no config.yaml in it or below: not a run folder" in capsys.readouterr().err
+    assert "is not a run folder: no config.yaml in it or below" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "nowhere")]) == 1
     assert "no such folder" in capsys.readouterr().err
 

@@ -164,8 +164,14 @@ def test_corrections_keep_the_splits_of_the_folder(tmp_path: Path) -> None:
     [
         (lambda task: task.pop("annotations"), "task 1 has no 'annotations': export the project"),
         (lambda task: task["data"].update(caption="Other"), "with this caption is not in"),
-        (lambda task: task["annotations"].append(verdict("correct")), "but it has no caption"),
-        (lambda task: task["annotations"].append(verdict("maybe")), "its verdict is 'maybe'"),
+        (
+            lambda task: task["annotations"].append(verdict("correct")),
+            "but the corrected caption is missing",
+        ),
+        (
+            lambda task: task["annotations"].append(verdict("maybe")),
+            "verdict must be keep, remove or correct: got 'maybe'",
+        ),
     ],
 )
 def test_what_does_not_fit_names_the_task(checked, photos, tmp_path, change, message) -> None:
@@ -312,4 +318,7 @@ def test_nothing_suspected_is_said(checked: Path, tmp_path: Path, capsys) -> Non
 def test_decisions_that_are_not_there_are_named(photos: Path, tmp_path: Path, capsys) -> None:
     words = ["curate", "corrections", str(tmp_path / "nowhere.json"), str(photos)]
     assert main([*words, str(tmp_path / "new")]) == 1
-    assert "nowhere.json: no such file; give what Label Studio" in capsys.readouterr().err
+    assert (
+        "nowhere.json does not exist; name the JSON export of Label Studio"
+        in capsys.readouterr().err
+    )
