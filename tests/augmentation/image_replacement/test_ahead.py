@@ -76,7 +76,7 @@ def test_a_worker_that_dies_is_reported_and_replaced_by_working_in_place(tmp_pat
     wait_for(lambda: not multiprocessing.active_children())
     pictures = ahead.images(requests("a red ball"), seed=0)
     assert pictures[0].path.is_file()
-    assert "makes pictures ahead ended with exit code 7" in caplog.text
+    assert "generates images ahead ended with exit code 7" in caplog.text
     assert not ahead.works_ahead
     ahead.expect(requests("a blue ball"), seed=0)
     assert multiprocessing.active_children() == []

@@ -54,7 +54,7 @@ def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None
 def test_a_run_without_faults_or_without_curation_is_refused(small, repository: Path) -> None:
     config = small("curation=track", "num_epochs=1")
     train(config)
-    with pytest.raises(ValueError, match=r"has no planted faults: name a run with steps="):
+    with pytest.raises(ValueError, match=r"has no planted faults: choose a run with steps="):
         detect(repository, Path(config.run_dir))
     plain = small("curation=none", "num_epochs=1", folder="plain")
     Path(plain.run_dir).mkdir()

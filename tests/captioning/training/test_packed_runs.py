@@ -122,7 +122,7 @@ def check_export(record: RunRecord, run: Path, out: Path, *, can_link: bool) -> 
         export(record, run, links, format="coco", photos="link")
         assert all(path.is_symlink() for path in links.rglob("*.jpg"))
         return
-    with pytest.raises(ValueError, match="a photo in a shard cannot be linked to"):
+    with pytest.raises(ValueError, match="is in a shard and cannot be linked to"):
         export(record, run, links, format="coco", photos="link")
     assert not links.exists()
 

@@ -301,10 +301,10 @@ def test_an_order_by_length_is_refused(tmp_path):
 def test_a_start_that_does_not_fit_the_folder_is_refused(train, tmp_path):
     saving = {"save_strategy": "epoch"}
     train(tmp_path, num_train_epochs=1, **saving)
-    with pytest.raises(ValueError, match=r"training begins with epoch 0, but .* epoch 1: call"):
+    with pytest.raises(ValueError, match=r"training starts at epoch 0, but .* epoch 1: call"):
         train(tmp_path)
     (tmp_path / "checkpoint-6" / "curation.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="this checkpoint holds not a state of curation"):
+    with pytest.raises(FileNotFoundError, match="so curation cannot resume from step 6"):
         train(tmp_path, resume=True)
 
 
@@ -321,7 +321,7 @@ def test_a_batch_without_rows_is_refused(train, tmp_path):
 def test_a_last_epoch_cut_short_is_not_decided_on(train, tmp_path, caplog):
     curation, _ = train(tmp_path, max_steps=8)
     assert curation.epoch == 1
-    assert "epoch 1 was cut short (max_steps)" in caplog.text
+    assert "max_steps ended training within epoch 1" in caplog.text
 
 
 @pytest.mark.parametrize("kept", [0, 1])

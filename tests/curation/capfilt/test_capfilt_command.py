@@ -232,12 +232,12 @@ def test_what_does_not_belong_together_is_refused(run, data, tmp_path):
     with pytest.raises(ValueError, match="1 <= I <= N: got 3/2"):
         run("out", "shard=3/2")
     other = save_blip_matching(tmp_path / "other", seed=2)
-    with pytest.raises(ValueError, match="begun by another captioner, filter or precision"):
+    with pytest.raises(ValueError, match="was started with another captioner, filter or precision"):
         run("out", "shard=1/2", f"filter.scorer.name={other}")
-    with pytest.raises(ValueError, match="holds a set of other settings or data"):
+    with pytest.raises(ValueError, match="holds a dataset with other settings or data"):
         run("out", "shard=1/2", "per_photo=3")
     file = data / "out/shards/0002-of-0002.jsonl"
     run("out", "shard=2/2")
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(ValueError, match="shard 2/2 has 1 of 3 photos: run it again to resume it"):
+    with pytest.raises(ValueError, match="shard 2/2 holds 1 of 3 photos: run the shard again to resume"):
         run("out", "shard=merge")
