@@ -29,7 +29,7 @@ from curation.amend.replace import ReplaceCaption
 from curation.loop.callback import CurationCallback
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.sigma import Sigma
 from curation.select.top import Top
 
@@ -171,7 +171,7 @@ def measure_epoch_end(num_samples: int, num_epochs: int) -> None:
     print(f"{len(roster)} samples; fingerprint, once a run: {start:.2f} s")
     for name, parts in POLICIES.items():
         select, amend = parts()
-        policy = CurationPolicy(select=select, amend=amend, name=name)
+        policy = Policy(select=select, amend=amend, name=name)
         curator = Curator(policy=policy, view=CurationView(roster=roster), seed=0)
         measure_policy(name, curator, num_epochs)
 

@@ -21,7 +21,7 @@ from transformers import GitConfig, GitForCausalLM
 
 from curation import Curation, TrainerCuration, per_sample_losses
 from curation.amend.remove import Remove
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.top import Top
 
 NUM_SAMPLES = 100_000
@@ -54,7 +54,7 @@ class Setting:
         self.model = GitForCausalLM(GitConfig(**SIZES[size])).to(self.device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
         records = [(f"{number}.jpg", f"caption {number}") for number in range(NUM_SAMPLES)]
-        policy = CurationPolicy(select=Top(ratio=0.01), amend=Remove(), name="remove")
+        policy = Policy(select=Top(ratio=0.01), amend=Remove(), name="remove")
         self.curation = Curation.open(folder, samples=records, policy=policy, plot=False)
         self.hooks = TrainerCuration(self.curation)
         self.batch = batch

@@ -1,7 +1,7 @@
 """Image captioning: data, models, search, metrics and training.
 
-The names in ``__all__`` are the stable public API. Each is imported at first use, as slow ones take
-seconds.
+The names in ``__all__`` are the stable public API. Python imports each name at its first use, as
+some imports take seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import captioning.config.run_names  # noqa: F401  # configs use its resolver
 
 if TYPE_CHECKING:
+    from captioning.commands.from_python import augment, evaluate, train
+    from captioning.commands.training import TrainedRun
+    from captioning.evaluation.run import Evaluation
     from captioning.inference.captioner import CaptionedPhoto, Captioner
-    from captioning.metrics.scoring import score
-    from captioning.types import Edit, Sample
+    from captioning.metrics.scoring import CaptionScores, score
+    from captioning.types import Edit, Prediction, Sample
     from curation import (
         CuratedDataset,
         Curation,
@@ -22,40 +25,74 @@ if TYPE_CHECKING:
         TrainerCuration,
         per_sample_losses,
     )
-    from curation.base import AbstractAmender, AbstractScore, AbstractSelector
+    from curation.base import Amender, Score, Selector
     from curation.check import check
-    from curation.loop.policy import CurationPolicy
+    from curation.check.result import CheckResult
+    from curation.loop.policy import Policy
 
 __version__ = "0.1.0"
 __all__ = [
-    "AbstractAmender",
-    "AbstractScore",
-    "AbstractSelector",
+    "Amender",
+    "CaptionScores",
     "CaptionedPhoto",
     "Captioner",
+    "CheckResult",
     "CuratedDataset",
     "Curation",
-    "CurationPolicy",
     "Edit",
+    "Evaluation",
     "LightningCuration",
+    "Policy",
+    "Prediction",
     "Sample",
+    "Score",
+    "Selector",
+    "TrainedRun",
     "TrainerCuration",
+    "augment",
     "check",
+    "evaluate",
     "per_sample_losses",
     "score",
+    "train",
 ]
 
 _MODULES = {
-    "captioning.inference.captioner": ("CaptionedPhoto", "Captioner"),
-    "captioning.metrics.scoring": ("score",),
-    "captioning.types": ("Edit", "Sample"),
+    "captioning.commands.from_python": (
+        "augment",
+        "evaluate",
+        "train",
+    ),
+    "captioning.commands.training": ("TrainedRun",),
+    "captioning.evaluation.run": ("Evaluation",),
+    "captioning.inference.captioner": (
+        "CaptionedPhoto",
+        "Captioner",
+    ),
+    "captioning.metrics.scoring": (
+        "CaptionScores",
+        "score",
+    ),
+    "captioning.types": (
+        "Edit",
+        "Prediction",
+        "Sample",
+    ),
     "curation": (
-        *("CuratedDataset", "Curation", "LightningCuration", "TrainerCuration"),
+        "CuratedDataset",
+        "Curation",
+        "LightningCuration",
+        "TrainerCuration",
         "per_sample_losses",
     ),
-    "curation.base": ("AbstractAmender", "AbstractScore", "AbstractSelector"),
+    "curation.base": (
+        "Amender",
+        "Score",
+        "Selector",
+    ),
     "curation.check": ("check",),
-    "curation.loop.policy": ("CurationPolicy",),
+    "curation.check.result": ("CheckResult",),
+    "curation.loop.policy": ("Policy",),
 }
 
 
@@ -68,4 +105,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

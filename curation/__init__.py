@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from curation.adapters.trainer import TrainerCuration
 
 __all__ = [
-    "Curation",
     "CuratedDataset",
+    "Curation",
     "LightningCuration",
     "TrainerCuration",
     "make_roster",
@@ -49,4 +49,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -187,7 +187,7 @@ class Amended:
     notes: tuple[str, ...] = ()
 
 
-class AbstractScore(ABC):
+class Score(ABC):
     """Scores samples by one sign of trouble; higher is more suspicious.
 
     Attributes:
@@ -344,7 +344,7 @@ def by_row(doubts: Iterable[SpanT]) -> dict[int, list[SpanT]]:
     return rows
 
 
-class AbstractSpanScore(AbstractScore):
+class AbstractSpanScore(Score):
     """A score that also tells which parts of a caption are in doubt."""
 
     may_know_none = True  # where no part is judged
@@ -385,7 +385,7 @@ class AbstractWordScore(AbstractSpanScore):
         """A record for each word of the live samples that is judged, by row and start."""
 
 
-class AbstractSelector(ABC):
+class Selector(ABC):
     """Finds bad samples. Pure: the same context gives the same selection.
 
     Attributes:
@@ -413,7 +413,7 @@ class AbstractSelector(ABC):
         """The bad samples among the live ones, worst first; ties break by ``sample_id``."""
 
 
-class AbstractAmender(ABC):
+class Amender(ABC):
     """Turns a selection into edits, which are proposals until the view has applied them.
 
     Attributes:
@@ -441,7 +441,7 @@ class AbstractAmender(ABC):
         Called in every process of a run with the same arguments; all must decide the same edits.
         """
 
-    def follow(self, select: AbstractSelector) -> None:
+    def follow(self, select: Selector) -> None:
         """Called once, as the policy is made: for amenders that ask the selector's score, too."""
         del select
 
@@ -473,7 +473,7 @@ class AbstractAmender(ABC):
 ScoreT = TypeVar("ScoreT", bound=AbstractSpanScore)
 
 
-class AbstractSpanAmender(AbstractAmender, Generic[ScoreT]):
+class AbstractSpanAmender(Amender, Generic[ScoreT]):
     """An amender that acts on parts of captions: on the words or sentences in doubt.
 
     Args:
@@ -497,7 +497,7 @@ class AbstractSpanAmender(AbstractAmender, Generic[ScoreT]):
         """Those of its score."""
         return () if self.score is None else self.score.signals
 
-    def follow(self, select: AbstractSelector) -> None:
+    def follow(self, select: Selector) -> None:
         """Ask the selector's score, unless there is one already."""
         score = getattr(select, "score", None)
         if self.score is None and isinstance(score, self.score_type):

@@ -36,7 +36,7 @@ from captioning.training.rosters import read_with_steps
 from captioning.training.settings import NO_STEPS, Data, DataSettings, Part, Paths
 from captioning.types import Sample
 from captioning.vision.pair_scores import Pair, PairScores
-from curation.base import AbstractScore, AbstractSentenceScore, Context, as_numpy, by_row
+from curation.base import AbstractSentenceScore, Context, Score, as_numpy, by_row
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
 from curation.loop.planted_faults import faulty_kinds, wrong_sentences
@@ -80,9 +80,7 @@ def contexts(folder: Path) -> Iterator[Context]:
         )
 
 
-def detect_by_score(
-    scores: Mapping[str, AbstractScore], context: Context
-) -> dict[str, dict[str, Any]]:
+def detect_by_score(scores: Mapping[str, Score], context: Context) -> dict[str, dict[str, Any]]:
     """Detection of the live faults by each score, see `captioning.metrics.detection.Detection`.
 
     A score whose signal was not measured is left out, with a warning.

@@ -244,6 +244,7 @@ OPENERS = (
     "augmentation.image_replacement.cache",
     "captioning.export.onnx_caption",
 )
+EXTENDED = ("Score", "Selector", "Amender")  # public names of base classes
 VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "parts")
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/:-])/(?:work|root|home|Users|mnt)/")
@@ -536,7 +537,7 @@ def _only_passes(body: list[ast.stmt]) -> bool:
 
 
 def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
-    """Classes that extend a class of ours that is neither named ``Abstract...`` nor a protocol."""
+    """Classes that extend a concrete class of ours: neither ``Abstract...`` nor in `EXTENDED`."""
     classes = [
         (module, node)
         for module, source in sources.items()
@@ -551,6 +552,7 @@ def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
         if isinstance(base, ast.Name)
         and base.id in class_names
         and not base.id.startswith("Abstract")
+        and base.id not in EXTENDED
     ]
 
 

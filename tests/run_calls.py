@@ -22,5 +22,7 @@ def find_lr(config: DictConfig) -> Suggestion:
 
 
 def evaluate(config: DictConfig) -> dict[str, float]:
-    """The scores of an evaluation."""
-    return evaluation.evaluate(evaluation.settings_of(config))
+    """The scores of an evaluation, which are printed, too."""
+    evaluated = evaluation.evaluate(evaluation.settings_of(config))
+    evaluation.show_evaluation(evaluated)
+    return evaluated.metrics

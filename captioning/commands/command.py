@@ -12,11 +12,11 @@ from typing import Any
 
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 _PLACE = re.compile(r"""https?://[^\s"',()\[\]{}#]+#[^\s"',()\[\]{}]+""")
-_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")  # Hydra reads it as text without quotes
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # Hydra reads it as text without quotes
 _NO_TEXT = {"null", "true", "false", "nan", "inf"}
 _WITHOUT_VALUE = {"-m", "--multirun", "--resolve"}  # options of Hydra that no word belongs to
-# Takes the whole config, prints what came out, returns a score for sweepers.
-ConfigTask = Callable[[Any], float | None]
+# Takes the whole config.
+ConfigTask = Callable[[Any], Any]
 # Prints what a task returned, beside its arguments; returns a score for sweepers.
 Show = Callable[[Any, Mapping[str, Any]], float | None]
 
@@ -42,7 +42,7 @@ def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], lis
             raise ValueError(
                 f"{words[len(order)]} is one argument too many: the command takes {names}"
             )
-        return [f"{key}={_value(word)}" for key, word in zip(order, words, strict=False)]
+        return [f"{key}={as_value(word)}" for key, word in zip(order, words, strict=False)]
 
     return settings
 
@@ -52,7 +52,7 @@ def photos(words: Sequence[str]) -> list[str]:
     return ["data=own", *places("data.root")(words)]
 
 
-def _value(text: str) -> str:
+def as_value(text: str) -> str:
     """A text as a value, in quotes where Hydra would read it as anything else."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NO_TEXT:
         return text
@@ -72,7 +72,7 @@ class HydraCommand:
         task: dotted name of a function whose typed keyword arguments are the config's keys (see
             `captioning.config.tasks`); it is imported when the command is called. Or a function of
             the whole config, which checks its values.
-        show: prints the named function's result.
+        show: prints the task's result.
         check: refuses a config by an error and does nothing else; a sweep of the command checks
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are

@@ -7,22 +7,31 @@ from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioning.commands.command import HydraCommand, PlainCommand, add_format, places, print_json
 from captioning.commands.quick_imports import quick_imports
+
+if TYPE_CHECKING:
+    from captioning.evaluation.run import Evaluation
 
 COMPARED = "compared.html"
 METRIC_NAMES = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "CIDEr")
 _SET_ASIDE = re.compile(r"\.old\d+$")  # as resume=never names the folder of a former run
 
 
-def _evaluate(config: Any) -> None:
+def _evaluate(config: Any) -> Evaluation:
     _check_model(config.get("captioner"))
     with quick_imports():
         from captioning.evaluation.run import evaluate, settings_of
 
-    evaluate(settings_of(config))
+    return evaluate(settings_of(config))
+
+
+def _show_evaluated(evaluation: Evaluation, arguments: Mapping[str, Any]) -> None:
+    from captioning.evaluation.run import show_evaluation
+
+    show_evaluation(evaluation)
 
 
 def _check_model(name: str | None) -> None:
@@ -173,6 +182,7 @@ EVALUATE = HydraCommand(
     ),
     config="evaluate",
     task=_evaluate,
+    show=_show_evaluated,
     typed={"model": "captioner", "data.accept_changes": "accept_changes"},
     words=places("run", file="predictions"),
 )

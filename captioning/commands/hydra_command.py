@@ -10,11 +10,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioning.commands.command import INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
 from captioning.config.hydra_bends import FULL_ERROR, call_main, parsed_options, start_as_job
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 _TRACEBACK = "Original Traceback (most recent call last)"
 _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
@@ -52,7 +55,6 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         return
     from hydra.errors import HydraException
 
-    from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.config.compose import VERSION_BASE, search_user_folder
 
@@ -72,13 +74,29 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     except (HydraException, ValueError, OSError) as error:
         if full_error:
             raise
-        # Hydra makes the folder of a run before the command begins.
-        if not isinstance(error, HydraException | ValueError):
-            remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
-            sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        asked = {"overrides": options.overrides, "config_dir": options.config_dir}
-        line = explain_hydra_error(error, name=command.config, **asked)
+        line = explained(error, command, options.overrides, config_dir=options.config_dir)
         sys.exit(f"{command.name}: {line}")
+
+
+def explained(
+    error: Exception,
+    command: HydraCommand,
+    overrides: Sequence[str],
+    *,
+    config_dir: str | None = None,
+) -> str:
+    """The problem and the remedy of an error that Hydra raises before a command begins."""
+    from hydra.errors import HydraException
+
+    from captioning.commands.hydra_errors import explain_hydra_error
+
+    # Hydra makes the folder of a run before the command begins.
+    if not isinstance(error, HydraException | ValueError):
+        remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
+        return f"the run's folder cannot be made: {error}; {remedy}"
+    return explain_hydra_error(
+        error, name=command.config, overrides=overrides, config_dir=config_dir
+    )
 
 
 def _task(
@@ -179,6 +197,29 @@ def _without_traceback(text: str) -> str:
     return _CLASS.sub("", text.strip().splitlines()[-1])
 
 
+def perform(command: HydraCommand, composed: DictConfig) -> tuple[Any, dict[str, Any]]:
+    """Check the config's values and call the command's task with them; errors come through.
+
+    Returns:
+        The task's result, and its arguments; none of a task that takes the whole config.
+    """
+    from captioning.commands.first_look import look_first
+    from captioning.commands.quick_imports import quick_imports
+    from captioning.config.compose import trust
+    from captioning.config.plugins import import_plugins, locate
+    from captioning.config.tasks import arguments_of
+
+    import_plugins(composed.get("plugins") or [])
+    trust(composed)
+    look_first(command.name, composed)
+    if not isinstance(command.task, str):
+        return command.task(composed), {}
+    with quick_imports():
+        task = locate(command.task)
+    arguments = arguments_of(task, composed)
+    return task(**arguments), arguments
+
+
 def run_task(command: HydraCommand, config: Any) -> float | None:
     """Check the config's values, call the command's task with them, and print the result.
 
@@ -186,23 +227,10 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     """
     from omegaconf.errors import OmegaConfBaseException
 
-    from captioning.commands.first_look import look_first
-    from captioning.commands.quick_imports import quick_imports
-    from captioning.config.compose import trust
-    from captioning.config.plugins import import_plugins, locate
-    from captioning.config.tasks import arguments_of
     from captioning.training.signals import Stopped
 
     try:
-        import_plugins(config.get("plugins") or [])
-        trust(config)
-        look_first(command.name, config)
-        if not isinstance(command.task, str):
-            return command.task(config)
-        with quick_imports():
-            task = locate(command.task)
-        arguments = arguments_of(task, config)
-        return command.show(task(**arguments), arguments)
+        return command.show(*perform(command, config))
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:

@@ -8,6 +8,7 @@ import sys
 import webbrowser
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,46 @@ if TYPE_CHECKING:
     from captioning.evaluation.compare import Comparison
 
 
-def _train(config: Any) -> float | None:
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A finished run, as ``train`` returns it.
+
+    Attributes:
+        folder: the run folder.
+        scores: test scores by name, as fractions (CIDEr-D and CIDEr up to 10); empty for a data
+            set without a test split.
+        checkpoint: the checkpoint of the best epoch, or of the last one with ``monitor=last``;
+            None where a finished run has none any more.
+        name: the run's name and seed.
+    """
+
+    folder: Path
+    scores: dict[str, float]
+    checkpoint: Path | None
+    name: str
+
+
+def _train(config: Any) -> TrainedRun:
     _tell_of_scenes(config.data.get("name"))
     with quick_imports():
+        from captioning.results.run_folder import RunFolder
         from captioning.training.preflight import settings_of
-        from captioning.training.run import print_summary, train
+        from captioning.training.run import train
 
     settings = settings_of(config)
-    scores = train(settings, finished=report_ended)
-    print_summary(f"{settings.run_name}, seed {settings.seed}", Path(settings.run_dir), scores)
-    return scores.get("CIDEr-D")
+    scores, folder = train(settings, finished=report_ended), Path(settings.run_dir)
+    checkpoint = None
+    if any((folder / "checkpoints").glob("*.ckpt")):
+        checkpoint = RunFolder(folder).tested_checkpoint(settings.monitor)
+    name = f"{settings.run_name}, seed {settings.seed}"
+    return TrainedRun(folder=folder, scores=scores, checkpoint=checkpoint, name=name)
+
+
+def _show_trained(run: TrainedRun, arguments: Mapping[str, Any]) -> float | None:
+    from captioning.training.run import print_summary
+
+    print_summary(run.name, run.folder, run.scores)
+    return run.scores.get("CIDEr-D")
 
 
 def _tell_of_scenes(data: str | None) -> None:
@@ -143,6 +174,7 @@ TRAIN = HydraCommand(
     ),
     config="train",
     task=_train,
+    show=_show_trained,
     check=_check,
     words=photos,
 )

@@ -17,7 +17,7 @@ _REPLACED = ("both", "caption", "image")
 _NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
 _CRITICAL = "captioning.training.objectives.self_critical"
 _REWARDS = ("BleuReward", "CiderReward", "SimilarityReward", "WeightedReward")
-# Earlier room or module -> the next one; `present_name` follows them to today's.
+# Earlier room, module or class -> the next one; `present_name` follows them to today's.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
     **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
@@ -70,6 +70,7 @@ MOVED = {
     "captioning.data.steps.caption_slots": "captioning.data.steps.hold_out",
     "curation.select.origin": "curation.select.unmatched",
     "captioning.runtime.allocator": "captioning.runtime.cores",
+    "curation.loop.policy.CurationPolicy": "curation.loop.policy.Policy",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

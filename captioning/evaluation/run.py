@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,33 @@ class _Captioned:
     decoding: dict[str, Any] | None = None
 
 
-def evaluate(settings: EvaluateSettings) -> dict[str, float]:
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Scores of the captions of a data set, as ``evaluate`` returns them.
+
+    Attributes:
+        folder: the folder with ``metrics.json`` and ``per_caption.csv``.
+        metrics: corpus scores by name, as fractions (CIDEr-D and CIDEr up to 10).
+        captions: one or more captions of each image, by image id, the best first.
+        result: intervals, scores of each image, missing metrics with reasons, and settings.
+        name: data set and split.
+        num_images: images of the split, of which some or all are scored.
+        left_out: a line on each file that could not be written.
+    """
+
+    folder: Path
+    metrics: dict[str, float]
+    captions: Mapping[str, Sequence[str]] = field(repr=False)
+    result: MetricResult = field(repr=False)
+    name: str
+    num_images: int
+    left_out: Sequence[str] = field(default=(), repr=False)
+
+
+def evaluate(settings: EvaluateSettings) -> Evaluation:
     """Score a results file, or the captions of a run or another captioner for a data set.
 
     Writes ``metrics.json`` and a table of captions with their scores into ``settings.out``.
-
-    Returns:
-        The corpus scores by name.
 
     Raises:
         ValueError: none or several of ``predictions``, ``run`` and ``model`` are given, no data
@@ -99,11 +119,15 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     scores = {settings.split: result.to_dict(), "evaluated": plain(settings)}
     write_json(out / "metrics.json", scores)
     columns = caption_columns({i: group[0] for i, group in captions.items()}, result)
-    left_out = write_per_caption(out, columns)
-    show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
-    for line in left_out:
-        print(line)
-    return result.corpus
+    return Evaluation(
+        folder=out,
+        metrics=result.corpus,
+        captions=captions,
+        result=result,
+        name=roster.name,
+        num_images=len(roster.rows_by_image),
+        left_out=write_per_caption(out, columns),
+    )
 
 
 def _of_file(place: str, settings: EvaluateSettings) -> _Captioned:
@@ -449,23 +473,20 @@ def write_per_caption(folder: Path, columns: Mapping[str, list[Any]]) -> list[st
     return []
 
 
-def show_result(result: MetricResult, *, title: str, out: Path, num_images: int) -> None:
-    """Print corpus scores with intervals, missing metrics with reasons, and the files' folder.
-
-    Args:
-        result: the scores.
-        title: data set and split.
-        out: the folder with ``metrics.json``.
-        num_images: images of the split, of which ``result`` scored some or all.
-    """
-    console = Console()
-    console.print(_table(result, title))
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Print corpus scores with intervals, missing metrics with reasons, and the files' folder."""
+    console, result = Console(), evaluation.result
+    num_images = evaluation.num_images
+    console.print(_table(result, evaluation.name))
     for line in _left_out(result):
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"{result.settings['num_images']} of {num_images} images scored", markup=False)
     if result.settings["num_empty_candidates"]:
         console.print(f"{result.settings['num_empty_candidates']} captions are empty")
-    console.print(f"written: {out / 'metrics.json'}", markup=False, soft_wrap=True)
+    written = evaluation.folder / "metrics.json"
+    console.print(f"written: {written}", markup=False, soft_wrap=True)
+    for line in evaluation.left_out:
+        print(line)
 
 
 def _table(result: MetricResult, title: str) -> Table:

@@ -22,13 +22,13 @@ from captioning.types import Sample
 from curation.adapters.curation_state import FILE_NAME, read_state, state_before, write_state
 from curation.adapters.process_group import check_agreement, is_writer, summed, wait_for_all
 from curation.adapters.rosters import make_roster
-from curation.base import SENTENCE_LOSS, AbstractAmender
+from curation.base import SENTENCE_LOSS, Amender
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import read_keep
 from curation.loop.planted_faults import check_truth, load_truth
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.loop.replaced_images import PictureFolder
 from curation.manifest import FILE_NAME as MANIFEST_NAME
 from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, write_manifest
@@ -231,7 +231,7 @@ class Curation:
         folder: str | Path,
         *,
         samples: Any,
-        policy: CurationPolicy | str,
+        policy: Policy | str,
         seed: Seed = 0,
         first_epoch: int | None = None,
         signals: tuple[str, ...] = (),
@@ -494,7 +494,7 @@ class Curation:
         self.current.samples, self.current.epoch = self.view.samples(), self.epoch
 
 
-def _check_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
+def _check_signals(policy: Policy, signals: Sequence[str]) -> None:
     """Refuse a policy by the losses of sentences that nobody will add."""
     if SENTENCE_LOSS in policy.signals and SENTENCE_LOSS not in signals:
         raise ValueError(
@@ -503,7 +503,7 @@ def _check_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
         )
 
 
-def _built(policy: CurationPolicy | str, *, masks: bool) -> CurationPolicy:
+def _built(policy: Policy | str, *, masks: bool) -> Policy:
     """The policy itself, or the packaged one of that name.
 
     Raises:
@@ -513,7 +513,7 @@ def _built(policy: CurationPolicy | str, *, masks: bool) -> CurationPolicy:
         from curation.adapters.presets import preset
 
         policy = preset(policy)
-    if type(policy.amend).attach is not AbstractAmender.attach:
+    if type(policy.amend).attach is not Amender.attach:
         raise ValueError(
             f"policy {policy.name!r} works only with this framework's captioner: use `captioning "
             "train`"

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.config.compose import compose_config
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 
 ONLINE = "OnlineProbe"
 
@@ -24,7 +24,7 @@ class Settings(TypedDict):
     curation: Callable[..., Any]
 
 
-def preset(name: str, *overrides: str) -> CurationPolicy:
+def preset(name: str, *overrides: str) -> Policy:
     """A policy of ``configs/curation``.
 
     ::

@@ -11,10 +11,10 @@ from annotated_types import Ge, Le
 
 from captioning.data.roster import MAX_BUCKETS
 from captioning.text.control_tokens import begin_token
-from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected, as_numpy
+from curation.base import Amended, Amender, Context, Selected, Selector, as_numpy
 
 
-class Condition(AbstractAmender):
+class Condition(Amender):
     """Puts the selected samples into buckets by quantiles of the selector's score.
 
     Bucket 0 has the least suspect ones. The captioner learns captions of another bucket with that
@@ -34,9 +34,9 @@ class Condition(AbstractAmender):
         if num_buckets not in range(2, MAX_BUCKETS + 1):
             raise ValueError(f"num_buckets must be 2 to {MAX_BUCKETS}: got {num_buckets!r}")
         self.num_buckets = num_buckets
-        self._select: AbstractSelector | None = None
+        self._select: Selector | None = None
 
-    def follow(self, select: AbstractSelector) -> None:
+    def follow(self, select: Selector) -> None:
         """Ask the selector's score."""
         self._select = select
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from captioning.config.ranges import Fraction
 from captioning.types import Edit
-from curation.base import AbstractAmender, Amended, Context, Selected, require_fraction
+from curation.base import Amended, Amender, Context, Selected, require_fraction
 
 
-class DownWeight(AbstractAmender):
+class DownWeight(Amender):
     """Multiplies the weight that each selected sample's loss has in training by a factor.
 
     A sample that is selected again counts less still, so a policy that acts every epoch and errs

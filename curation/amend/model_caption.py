@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from captioning.types import Edit, Sample
-from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, Amended, Amender, Context, Selected
 from curation.score.caption_fit import FitScores, waits_for_caption
 from curation.select.unmatched import below
 
@@ -39,7 +39,7 @@ class CaptionSource(Protocol):
         ...
 
 
-class ModelCaption(AbstractAmender):
+class ModelCaption(Amender):
     """Replaces each selected caption by one that a model writes for the sample's photo.
 
     A sample never gets its own caption, nor one that it had before; of several captions those are
@@ -127,7 +127,7 @@ def _captions_by_image(context: Context) -> dict[str, set[str]]:
     return captions
 
 
-class CapFilt(AbstractAmender):
+class CapFilt(Amender):
     """Removes selected captions, and fills the samples that wait for a caption.
 
     A captioner writes captions, a filter drops bad ones (Li et al., 2022, section 4).

@@ -12,7 +12,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 
 from captioning.data.roster import build_roster
 from captioning.types import Prediction, Sample
-from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, Amended, Amender, Context, Selected
 from curation.loop.probes import datamodule_of, undisturbed
 
 CaptionsByImage = dict[str, Prediction]
@@ -22,7 +22,7 @@ PSEUDO_LABEL = "pseudo-label:"
 """Prefix of the origin of a generated caption; the name of the search follows."""
 
 
-class PseudoLabel(AbstractAmender):
+class PseudoLabel(Amender):
     """Writes pseudo-labels: captions that are then trained on as if they were true.
 
     Source: Bujimalla et al., "Partially-Supervised Novel Object Captioning", Step 3.

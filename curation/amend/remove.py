@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curation.base import AbstractAmender, Amended, Context, Selected
+from curation.base import Amended, Amender, Context, Selected
 
 
-class Remove(AbstractAmender):
+class Remove(Amender):
     """Removes every selected sample. The set shrinks; give schedules an explicit horizon."""
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:

@@ -14,13 +14,13 @@ from typing import Literal
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from captioning.data.roster import CurationView
 from captioning.types import Edit, Sample
-from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, Amended, Amender, Context, Selected
 
 CHOICES = ("random", "lower_loss")
 AVOIDED = ("selected", "worse")
 
 
-class ReplaceCaption(AbstractAmender):
+class ReplaceCaption(Amender):
     """Replaces each selected caption by another one of the same image's pool.
 
     A caption that was found bad leaves its image's pool for good and is never chosen again. If no
@@ -108,7 +108,7 @@ def _lowest(context: Context, sample: Sample, choices: list[Sample]) -> list[Sam
     return [best]
 
 
-class AbstractImageAmender(AbstractAmender):
+class AbstractImageAmender(Amender):
     """Shared part of all amenders that take pictures from a source.
 
     Args:
@@ -219,9 +219,7 @@ class ReplaceBoth(AbstractImageAmender):
         ValueError: no source.
     """
 
-    def __init__(
-        self, *, source: AbstractImageSource, caption: AbstractAmender | None = None
-    ) -> None:
+    def __init__(self, *, source: AbstractImageSource, caption: Amender | None = None) -> None:
         super().__init__(source=source)
         self.caption = caption if caption is not None else ReplaceCaption()
 

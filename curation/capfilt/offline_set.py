@@ -44,7 +44,7 @@ from captioning.vision.photo_captions import PhotoCaptions
 from curation.amend.model_caption import ORIGIN, CapFilt, CaptionSource
 from curation.export.curated_set import pictures, write_coco
 from curation.loop.curator import Curator, Outcome
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.record import RunRecord
 from curation.review.edit_report import FILE_NAME, write_report
 from curation.score.caption_fit import FitScores
@@ -358,7 +358,7 @@ def _path(roster: Roster, image_id: str) -> Path:
 
 def build_policy(
     parts: Parts, source: CaptionSource, pairs: FitScores | None, *, threshold: float
-) -> CurationPolicy:
+) -> Policy:
     """CapFilt's policy: both parts, the captioner alone (C), or the filter alone (F).
 
     Raises:
@@ -378,7 +378,7 @@ def build_policy(
         select = Unmatched(pairs=pairs, threshold=threshold, waiting=parts == "both")
     amend = CapFilt(source=source, pairs=pairs, threshold=threshold)
     name = "capfilt" if parts == "both" else f"capfilt_{parts}"
-    return CurationPolicy(
+    return Policy(
         select=select,
         amend=amend,
         schedule=BEFORE_TRAINING,

@@ -18,7 +18,7 @@ from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import SERVED, Curator, Outcome
 from curation.loop.keep import read_keep
 from curation.loop.planted_faults import check_truth, load_truth
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of, record_rewards
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
@@ -53,7 +53,7 @@ class CurationCallback(pl.Callback):
     def __init__(
         self,
         *,
-        policy: CurationPolicy,
+        policy: Policy,
         probe: AbstractProbe | None = None,
         seed: Seed = 0,
         run_folder: str | Path | None = None,
@@ -244,14 +244,14 @@ def _require_view(trainer: pl.Trainer) -> CurationView:
     return view
 
 
-def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
+def _require_new_photos(trainer: pl.Trainer, policy: Policy) -> None:
     """Refuse at the start what would fail at the first replaced image."""
     refusal = getattr(datamodule_of(trainer), "refuses_photos", "")
     if refusal and policy.amend.changes_images:
         raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
 
 
-def _require_photos(view: CurationView, policy: CurationPolicy) -> None:
+def _require_photos(view: CurationView, policy: Policy) -> None:
     """Refuse at the start what would fail when the first photo is looked at."""
     path = view.roster.samples[0].image_path
     if policy.select.opens_photos and not photo_exists(path):

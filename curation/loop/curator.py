@@ -22,7 +22,7 @@ from curation.journal.journal import FILE_NAME, Header, append_lines, decode, en
 from curation.loop.keep import KeepList
 from curation.loop.ledger import LossLedger
 from curation.loop.planted_faults import count_mends, detect, faulty_kinds
-from curation.loop.policy import CurationPolicy, Decision
+from curation.loop.policy import Decision, Policy
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
@@ -65,7 +65,7 @@ class Curator:
     def __init__(
         self,
         *,
-        policy: CurationPolicy,
+        policy: Policy,
         view: CurationView,
         seed: int = 0,
         truth: Mapping[str, str] | None = None,
@@ -297,7 +297,7 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _require_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
+def _require_signals(policy: Policy, signals: Sequence[str]) -> None:
     missing = sorted(set(policy.signals) - set(signals))
     if missing:
         raise ValueError(

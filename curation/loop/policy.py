@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from captioning.config.ranges import Epoch, NonNegativeInt, PositiveInt
 from captioning.text.word_forms import words_of
 from captioning.types import Edit
-from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
+from curation.base import Amended, Amender, Context, Selected, Selector
 from curation.score.caption_fit import waits_for_caption
 
 
@@ -134,7 +134,7 @@ class Decision:
     notes: tuple[str, ...] = ()
 
 
-class CurationPolicy:
+class Policy:
     """Selects and amends at the epochs of a schedule.
 
     Args:
@@ -151,8 +151,8 @@ class CurationPolicy:
     def __init__(
         self,
         *,
-        select: AbstractSelector,
-        amend: AbstractAmender,
+        select: Selector,
+        amend: Amender,
         schedule: Schedule | None = None,
         budget: Budget | None = None,
         name: str,

@@ -15,7 +15,7 @@ from captioning.config.ranges import NonNegativeInt, PositiveInt
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Batch, Sample
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score
 
@@ -151,7 +151,7 @@ def _mean_photos(roster: Roster) -> Roster:
     return build_roster("mean image", samples[:: -(-len(samples) // MEAN_PHOTOS)])
 
 
-class VisualGain(AbstractScore):
+class VisualGain(Score):
     """Minus the caption's loss given a mean image less its loss given the photo.
 
     Most of a caption's loss is the language's: rare words and long sentences are hard whatever the

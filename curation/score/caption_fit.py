@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.types import UNPAIRED, Sample
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 
 class FitScores(Protocol):
@@ -35,7 +35,7 @@ class FitScores(Protocol):
         ...
 
 
-class CaptionFit(AbstractScore):
+class CaptionFit(Score):
     """How little a caption fits its photo: 1 less the probability of a match, or minus the cosine.
 
     Photos that wait for a caption (origin `UNPAIRED`) have no score.

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from captioning.data.roster import Roster
 from captioning.types import Sample
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 Measure = Callable[[Roster, Sequence[Sample]], Tensor]
 
 
-class CrossFitted(AbstractScore):
+class CrossFitted(Score):
     """Minus the likeness of photo and caption, by models that were trained on other photos.
 
     Args:

@@ -17,13 +17,13 @@ from captioning.text.word_forms import words_of
 from captioning.types import Sample
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 _BITS = 64
 _PHOTOS_AT_ONCE = 64
 
 
-class Duplicate(AbstractScore):
+class Duplicate(Score):
     """Overlap of a caption with an earlier one, from 0 (no word shared) to 1 (the same words).
 
     The other caption comes earlier in the roster and belongs to the same photo or a near-copy, so

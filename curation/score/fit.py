@@ -15,7 +15,7 @@ from captioning.data.roster import build_roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.runtime.devices import leave_device
 from captioning.types import Sample
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 from curation.check.fit_checks import caption_fit
 from curation.check.folder_check import build_encoders
 from curation.check.photo_vectors import look_at
@@ -23,7 +23,7 @@ from curation.check.photo_vectors import look_at
 log = logging.getLogger(__name__)
 
 
-class Fit(AbstractScore):
+class Fit(Score):
     """The check ``fit`` of ``captioning check`` as a score.
 
     `curation.check.fit_checks.caption_fit` computes it.

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from captioning.config.ranges import PositiveFloat
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 Scale = Literal["std", "rank"]
 
 
-class Joint(AbstractScore):
+class Joint(Score):
     """Weighted mean of several scores of the live samples, brought to a common scale.
 
     Args:
@@ -31,7 +31,7 @@ class Joint(AbstractScore):
     def __init__(
         self,
         *,
-        parts: Mapping[str, AbstractScore],
+        parts: Mapping[str, Score],
         weights: Mapping[str, PositiveFloat] | None = None,
         scale: Scale = "std",
     ) -> None:
@@ -89,7 +89,7 @@ def ranked(scores: Tensor) -> Tensor:
     return ranks
 
 
-class WithinImage(AbstractScore):
+class WithinImage(Score):
     """A score less the mean score of the image's other captions: ranks captions within an image.
 
     The difficulty of the whole image is subtracted; the caption that stands out remains. An image
@@ -99,7 +99,7 @@ class WithinImage(AbstractScore):
         score: score of single captions.
     """
 
-    def __init__(self, *, score: AbstractScore) -> None:
+    def __init__(self, *, score: Score) -> None:
         self.score = score
         self.name = f"{score.name} above the image's other captions"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 
-class Length(AbstractScore):
+class Length(Score):
     """Number of words, split at white space."""
 
     name = "words"

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from captioning.config.ranges import PositiveInt
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 SUMMED = "summed_loss"
 """The signal that holds each caption's loss summed over its tokens."""
 Reduction = Literal["mean", "sum"]
 
 
-class Loss(AbstractScore):
+class Loss(Score):
     """Mean loss over the last epochs, of those in which a sample had its caption and picture.
 
     Args:

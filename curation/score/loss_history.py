@@ -7,12 +7,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 Kind = Literal["area", "forgetting", "hard_to_learn"]
 
 
-class LossHistory(AbstractScore):
+class LossHistory(Score):
     """Suspicion from all epochs so far in which a sample had its present caption and picture.
 
     With one epoch all kinds but ``forgetting`` rank as the loss does.

@@ -7,12 +7,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 How = Literal["mean", "max", "min"]
 
 
-class PerImage(AbstractScore):
+class PerImage(Score):
     """A score of an image, given to each of its live captions.
 
     A selector by ratio may cut through the captions of the last image that it takes; by threshold,
@@ -27,7 +27,7 @@ class PerImage(AbstractScore):
         ValueError: another ``how``.
     """
 
-    def __init__(self, *, score: AbstractScore, how: How = "mean") -> None:
+    def __init__(self, *, score: Score, how: How = "mean") -> None:
         if how not in get_args(How):
             raise ValueError(f"how must be one of {get_args(How)}: got {how!r}")
         self.score, self.how = score, how

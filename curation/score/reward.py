@@ -9,12 +9,12 @@ from torch import Tensor
 
 from captioning.config.ranges import PositiveInt
 from captioning.types import CAPTION_REWARD, REWARD
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 Of = Literal["draws", "caption", "gap"]
 
 
-class Reward(AbstractScore):
+class Reward(Score):
     """Low rewards over the last epochs, of those in which a sample had its caption and picture.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor
 from captioning.config.ranges import PositiveInt
 from captioning.interfaces import TextEmbedder
 from captioning.text.word_forms import words_of
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 
 class AbstractLikeness(ABC):
@@ -81,7 +81,7 @@ def _bag_cosines(bags: Sequence[Counter[str]], rarity: dict[str, float]) -> Tens
     return torch.from_numpy((vectors @ vectors.T).astype(np.float32))
 
 
-class Siblings(AbstractScore):
+class Siblings(Score):
     """One minus the mean cosine of a caption to the image's most similar other captions.
 
     Args:

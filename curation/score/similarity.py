@@ -14,13 +14,13 @@ from captioning.interfaces import JointEmbedder
 from captioning.runtime.devices import leave_device
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
-from curation.base import AbstractScore, Context
+from curation.base import Context, Score
 
 _PHOTOS_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 256
 
 
-class Similarity(AbstractScore):
+class Similarity(Score):
     """Minus the cosine of photo and caption.
 
     A space that was trained on clean captions of these photos knows the answer beforehand: for a

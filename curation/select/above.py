@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from curation.base import AbstractScore, Context, Selected, as_numpy
+from curation.base import Context, Score, Selected, as_numpy
 from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows
 
@@ -22,7 +22,7 @@ class Above(AbstractByScore):
 
     for_fewer = "raise curation.select.threshold"
 
-    def __init__(self, *, threshold: float, score: AbstractScore | None = None) -> None:
+    def __init__(self, *, threshold: float, score: Score | None = None) -> None:
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
             raise ValueError(f"threshold must be a number: got {threshold!r}")
         if not math.isfinite(threshold):

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, AbstractSelector, Context
+from curation.base import Context, Score, Selector
 from curation.score.loss import Loss
 
 log = logging.getLogger(__name__)
 
 
-class AbstractByScore(AbstractSelector):
+class AbstractByScore(Selector):
     """A selector that ranks by its own score.
 
     Args:
         score: score to rank by; default the epoch's mean loss a token.
     """
 
-    def __init__(self, score: AbstractScore | None = None) -> None:
+    def __init__(self, score: Score | None = None) -> None:
         self.score = score if score is not None else Loss()
         self._has_warned = False
 
@@ -78,7 +78,7 @@ class AbstractByScore(AbstractSelector):
             )
 
 
-def _check(scores: Any, num_rows: int, *, by: AbstractScore) -> None:
+def _check(scores: Any, num_rows: int, *, by: Score) -> None:
     """Refuse what is no score of each row of the roster."""
     if isinstance(scores, Tensor) and tuple(scores.shape) == (num_rows,):
         return

@@ -8,8 +8,8 @@ import numpy as np
 
 from captioning.config.ranges import Fraction
 from curation.base import (
-    AbstractScore,
     Context,
+    Score,
     Selected,
     as_numpy,
     require_fraction,
@@ -74,7 +74,7 @@ class Mixture(AbstractByScore):
         *,
         min_probability: Fraction = 0.5,
         max_ratio: Fraction = 0.5,
-        score: AbstractScore | None = None,
+        score: Score | None = None,
     ) -> None:
         self.min_probability = require_fraction("min_probability", min_probability)
         self.max_ratio = require_fraction("max_ratio", max_ratio)

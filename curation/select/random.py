@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from captioning.config.ranges import Fraction
-from curation.base import AbstractSelector, Context, Selected, as_numpy
+from curation.base import Context, Selected, Selector, as_numpy
 from curation.loop.ramp import Ramp, require_ratio
 from curation.select.ranking import num_of_fraction, worst_rows
 
 
-class Random(AbstractSelector):
+class Random(Selector):
     """Selects a fraction of the live samples at random, by the run's seed and the epoch.
 
     Args:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from captioning.config.ranges import Fraction
-from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
+from curation.base import Context, Selected, Selector, as_numpy, require_fraction
 from curation.select.ranking import ordered_rows
 
 
-class Share(AbstractSelector):
+class Share(Selector):
     """Selects from each image the same share of its live captions, at random. Knows no losses.
 
     If the share is not a whole number of captions, a random draw decides on the last one, so that

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from captioning.config.ranges import NonNegativeFloat
-from curation.base import AbstractScore, Context, Selected, as_numpy
+from curation.base import Context, Score, Selected, as_numpy
 from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows
 
@@ -25,9 +25,7 @@ class Sigma(AbstractByScore):
 
     for_fewer = "raise curation.select.num_std"
 
-    def __init__(
-        self, *, num_std: NonNegativeFloat = 2.0, score: AbstractScore | None = None
-    ) -> None:
+    def __init__(self, *, num_std: NonNegativeFloat = 2.0, score: Score | None = None) -> None:
         if isinstance(num_std, bool) or not isinstance(num_std, int | float):
             raise ValueError(f"num_std must be a number of at least 0: got {num_std!r}")
         if not math.isfinite(num_std) or num_std < 0:

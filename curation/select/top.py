@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from captioning.config.ranges import Fraction
 from curation.base import (
-    AbstractScore,
     Context,
+    Score,
     Selected,
     as_numpy,
 )
@@ -28,9 +28,7 @@ class Top(AbstractByScore):
 
     for_fewer = "lower curation.select.ratio"
 
-    def __init__(
-        self, *, ratio: Fraction | Ramp = 0.01, score: AbstractScore | None = None
-    ) -> None:
+    def __init__(self, *, ratio: Fraction | Ramp = 0.01, score: Score | None = None) -> None:
         self.ratio, self._ramp = ratio, require_ratio(ratio)
         super().__init__(score)
 

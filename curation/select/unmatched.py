@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from curation.base import AbstractSelector, Context, Selected, as_numpy
+from curation.base import Context, Selected, Selector, as_numpy
 from curation.score.caption_fit import CaptionFit, FitScores, waits_for_caption
 from curation.select.ranking import ordered_rows
 
 
-class Unmatched(AbstractSelector):
+class Unmatched(Selector):
     """The filter of CapFilt (Li et al., 2022, section 4), and room for its captioner.
 
     Args:
@@ -81,7 +81,7 @@ def below(pairs: FitScores, fit: float, threshold: float) -> str:
     return f"{pairs.name} {fit:.3f} < {threshold:g}"
 
 
-class Origin(AbstractSelector):
+class Origin(Selector):
     """Selects every live sample that the annotations say is of one origin, in roster order.
 
     Later edits do not count: a caption written for a photo without one can be written again at the

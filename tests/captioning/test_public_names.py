@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -9,11 +11,32 @@ import pytest
 import captioning
 import curation
 
+PROMISED = """Amender Captioner CuratedDataset Curation Edit LightningCuration Policy Sample Score
+Selector TrainerCuration augment check evaluate per_sample_losses score train"""
+RESULTS = ["CaptionScores", "CaptionedPhoto", "CheckResult", "Evaluation", "Prediction"]
+RESULTS += ["TrainedRun"]
+
 
 @pytest.mark.parametrize("package", [captioning, curation])
 def test_public_names_are_there_and_listed(package: ModuleType) -> None:
-    assert set(package.__all__) <= set(dir(package))
+    assert package.__all__ == sorted(package.__all__) == dir(package)
     for name in package.__all__:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         _ = package.other
+
+
+def test_no_name_beside_the_promised_ones_and_their_results_is_public() -> None:
+    assert captioning.__all__ == sorted([*PROMISED.split(), *RESULTS])
+
+
+def test_importing_imports_nothing_slow_and_sets_no_variable() -> None:
+    text = """
+import os, sys
+before = dict(os.environ)
+import captioning
+slow = {"torch", "pytorch_lightning", "lightning", "hydra"} & set(sys.modules)
+print(sorted(slow), os.environ == before)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\n"

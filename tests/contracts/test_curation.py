@@ -34,7 +34,7 @@ from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.loop.callback import CurationCallback
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.loop.visual_gain_probe import VisualGain, VisualGainProbe
 from curation.select.top import Top
 
@@ -153,7 +153,7 @@ class LastEpochProbe(VisualGainProbe):
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_swapped_captions_are_found(name: str, scenes: Scenes, tmp_path: Path) -> None:
     roster, truth, features = scenes
-    policy = CurationPolicy(
+    policy = Policy(
         select=Top(ratio=RATIO, score=VisualGain()),
         amend=Remove(),
         schedule=Schedule(from_epoch=NUM_EPOCHS[name] - 1),

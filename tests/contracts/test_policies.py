@@ -24,8 +24,8 @@ from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceBoth, ReplaceCaption, ReplaceImage
 from curation.amend.replace_word import ReplaceWord
 from curation.amend.sentences import MaskSentences, RemoveSentences, ReplaceSentences
-from curation.base import AbstractAmender, AbstractSelector, Context
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.base import Amender, Context, Selector
+from curation.loop.policy import Policy, Schedule
 from curation.select.above import Above
 from curation.select.mixture import Mixture
 from curation.select.random import Random
@@ -68,8 +68,8 @@ pairings = pytest.mark.parametrize("amend", AMENDERS)
 selectors = pytest.mark.parametrize("select", SELECTORS)
 
 
-def make_policy(select: str, amend: str, **schedule) -> CurationPolicy:
-    return CurationPolicy(
+def make_policy(select: str, amend: str, **schedule) -> Policy:
+    return Policy(
         select=SELECTORS[select](),
         amend=AMENDERS[amend](),
         schedule=Schedule(**schedule),
@@ -106,8 +106,8 @@ def make_context(view: CurationView | None = None, *, epoch: int = 0, seed: int 
 def test_every_selector_and_amender_is_tested_here():
     # what takes all looks at no losses, what writes captions needs a captioner
     for package, base, makers, others in (
-        (select, AbstractSelector, SELECTORS, {"All", "Origin"}),
-        (amend, AbstractAmender, AMENDERS, {"PseudoLabel"}),
+        (select, Selector, SELECTORS, {"All", "Origin"}),
+        (amend, Amender, AMENDERS, {"PseudoLabel"}),
     ):
         tested = {type(make()).__name__ for make in makers.values()} | others
         assert concrete_classes(package, base) == tested
@@ -208,12 +208,12 @@ def test_scores_rank_what_is_selected_first(select):
 @pairings
 @pytest.mark.parametrize("selector", [Top, Random])
 def test_ratio_zero_gives_nothing(selector, amend):
-    policy = CurationPolicy(select=selector(ratio=0), amend=AMENDERS[amend](), name="none")
+    policy = Policy(select=selector(ratio=0), amend=AMENDERS[amend](), name="none")
     assert policy.decide(make_context()) == []
 
 
 def test_a_policy_that_would_empty_the_set_is_refused():
-    policy = CurationPolicy(select=Random(ratio=1), amend=Remove(), name="all")
+    policy = Policy(select=Random(ratio=1), amend=Remove(), name="all")
     refused = (
         "would remove all 48 samples at the end of epoch 0: lower curation.select.ratio, or set "
         r"curation.schedule.until_epoch\Z"
@@ -286,6 +286,6 @@ def test_impossible_schedules_are_refused(schedule):
 
 
 def test_parts_take_keyword_arguments_alone():
-    for part in (CurationPolicy, Schedule, Top, Sigma, Random):
+    for part in (Policy, Schedule, Top, Sigma, Random):
         kinds = {p.kind for p in inspect.signature(part).parameters.values()}
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}

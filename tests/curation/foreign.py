@@ -20,7 +20,7 @@ from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceCaption
 from curation.loop.callback import CurationCallback
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.select.top import Top
 
 
@@ -130,8 +130,8 @@ class ForeignModule(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.rate)
 
 
-def make_policy(*, ratio: float = 0.12, amend=None, **schedule) -> CurationPolicy:
-    return CurationPolicy(
+def make_policy(*, ratio: float = 0.12, amend=None, **schedule) -> Policy:
+    return Policy(
         select=Top(ratio=ratio),
         amend=amend or Remove(),
         schedule=Schedule(**schedule),

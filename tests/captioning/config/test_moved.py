@@ -22,6 +22,7 @@ EARLIER = (
     "augmentation.regions.novel_objects.NovelObjects",
     "captioning.data.readers.jsonl.read_jsonl",
     "curation.loop.budget.Budget",
+    "curation.loop.policy.CurationPolicy",
     "augmentation.images.prompts.Prompter",
     "augmentation.captions.toca.prompts.PromptWriter",
     "captioning.decoding.held.HeldBeamSearch",

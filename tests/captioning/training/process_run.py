@@ -38,9 +38,9 @@ from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords
 from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceCaption
-from curation.base import AbstractAmender, AbstractSelector
+from curation.base import Amender, Selector
 from curation.loop.callback import CurationCallback
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.loop.probes import AbstractProbe, OnlineProbe, RescoreProbe
 from curation.select.sigma import Sigma
 from curation.select.top import Top
@@ -68,8 +68,8 @@ class Case:
 
     model: str
     share: float = SHARE
-    select: Callable[[], AbstractSelector] = _top
-    amend: Callable[[], AbstractAmender] = Remove
+    select: Callable[[], Selector] = _top
+    amend: Callable[[], Amender] = Remove
     probe: Callable[[], AbstractProbe] = OnlineProbe
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     loader: Mapping[str, Any] = field(default_factory=dict)
@@ -192,7 +192,7 @@ def fit(
         readers={"tensors": reader},
         loader=LoaderSettings(**{"batch_size": 7, "captions_per_image": 2, **case.loader}),
     )
-    policy = CurationPolicy(select=case.select(), amend=case.amend(), name="policy")
+    policy = Policy(select=case.select(), amend=case.amend(), name="policy")
     trainer = pl.Trainer(
         devices=num_processes,
         strategy="ddp" if num_processes > 1 else "auto",

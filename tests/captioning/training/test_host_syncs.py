@@ -23,7 +23,7 @@ from captioning.types import Batch, Sample
 from captioning.vision.blip import build_blip_vision
 from curation.amend.remove import Remove
 from curation.loop.callback import CurationCallback
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.top import Top
 from tests.captioning.models.test_cos_cvae import pseudo_model, with_contexts
 from tests.host_syncs import HostSyncs, simulated_device
@@ -80,7 +80,7 @@ def step_waits(
     log_every: int = NUM_STEPS,
 ) -> list[list[str]]:
     """Where each step of an epoch waits for the device, the epoch's last step left out."""
-    policy = CurationPolicy(select=Top(ratio=0.0), amend=Remove(), name="track")
+    policy = Policy(select=Top(ratio=0.0), amend=Remove(), name="track")
     averaging = WarmWeightAveraging(decay=0.9)
     trainer = pl.Trainer(
         accelerator="cpu",

@@ -23,8 +23,8 @@ from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.models.updown import UpDown
 from captioning.types import CaptionLosses
-from curation.base import AbstractAmender, AbstractScore, Context
-from curation.loop.policy import CurationPolicy
+from curation.base import Amender, Context, Score
+from curation.loop.policy import Policy
 from curation.select.top import Top
 from tests.run_calls import train
 
@@ -84,7 +84,7 @@ class Wrong(AbstractMetric):
         return [0.5] if self.kind == "list" else result
 
 
-class OfLive(AbstractScore):
+class OfLive(Score):
     """One value a live sample, and none for the others."""
 
     name = "of live samples"
@@ -100,7 +100,7 @@ class Rows(Top):
         return [candidate.sample.row for candidate in super().select(context)]
 
 
-class Edits(AbstractAmender):
+class Edits(Amender):
     """Gives a list of edits."""
 
     amends_at_once = True
@@ -109,7 +109,7 @@ class Edits(AbstractAmender):
         return [context.edit(candidate, "remove") for candidate in selected]
 
 
-class Unknown(AbstractScore):
+class Unknown(Score):
     """Knows nothing of any sample."""
 
     name = "nothing"
@@ -202,7 +202,7 @@ def test_only_a_policy_that_will_act_is_tried_and_once(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     tried: list[int] = []
-    monkeypatch.setattr(CurationPolicy, "rehearse", lambda _, context: tried.append(context.epoch))
+    monkeypatch.setattr(Policy, "rehearse", lambda _, context: tried.append(context.epoch))
     own = ("curation=remove", "curation.schedule.from_epoch=1", OWN)
     train(small("num_epochs=1", *own, "curation.name=never", folder="never"))
     assert tried == []

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from foreign import make_policy, make_roster
 
 from curation import Curation
-from curation.base import AbstractScore
+from curation.base import Score
 
 
-class Rows(AbstractScore):
+class Rows(Score):
     """High rows are bad."""
 
     name = "row"

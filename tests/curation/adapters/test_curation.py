@@ -23,7 +23,7 @@ from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceCaption
 from curation.detect import contexts, detect_by_score
 from curation.finished_run import read_run
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.loop.visual_gain_probe import VisualGain
 from curation.manifest import Manifest, settings_of
 from curation.score.duplicate import Duplicate
@@ -140,9 +140,7 @@ def test_a_policy_by_losses_cannot_act_before_training(tmp_path, score):
 
 
 def test_further_measurements_are_scored(tmp_path):
-    policy = CurationPolicy(
-        select=Top(ratio=0.12, score=VisualGain()), amend=ReplaceCaption(), name="gain"
-    )
+    policy = Policy(select=Top(ratio=0.12, score=VisualGain()), amend=ReplaceCaption(), name="gain")
     curation = opened(tmp_path, policy=policy, signals=("visual_gain",))
     rows = torch.arange(18)
     gains = torch.ones(18)
@@ -231,8 +229,8 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         opened(tmp_path)
 
 
-def by_score(score) -> CurationPolicy:
-    return CurationPolicy(select=Top(ratio=0.12, score=score), amend=Remove(), name="one name")
+def by_score(score) -> Policy:
+    return Policy(select=Top(ratio=0.12, score=score), amend=Remove(), name="one name")
 
 
 def siblings(nearest: int | None) -> Siblings:
@@ -322,9 +320,9 @@ PLAIN = """
 import sys, torch
 from curation import Curation, CuratedDataset, per_sample_losses
 from curation.amend.remove import Remove
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.top import Top
-policy = CurationPolicy(select=Top(ratio=0.5), amend=Remove(), name="mine")
+policy = Policy(select=Top(ratio=0.5), amend=Remove(), name="mine")
 records = [{"image": f"{i}.jpg", "caption": f"photo {i}"} for i in range(4)]
 curation = Curation.open(sys.argv[1], samples=records, policy=policy, plot=False)
 CuratedDataset(lambda sample: {"text": sample.caption}, curation)[0]

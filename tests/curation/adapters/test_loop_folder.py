@@ -17,7 +17,7 @@ from curation.amend.replace import ReplaceImage
 from curation.amend.replace_word import ReplaceWord
 from curation.base import AbstractWordScore, WordDoubt, highest
 from curation.finished_run import read_run
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.manifest import ROSTER_NAME, TRUTH_NAME
 from curation.record import changes
 from curation.review.edit_report import truth_facts
@@ -41,7 +41,7 @@ class Doubtful(AbstractWordScore):
 
 def test_to_begin_anew_keeps_the_pictures_that_are_made_before_training(tmp_path):
     def begun(**options):
-        policy = CurationPolicy(
+        policy = Policy(
             select=Share(ratio=0.5),
             amend=ReplaceImage(source=ToySource(folder=tmp_path / "source")),
             schedule=Schedule(from_epoch=-1, until_epoch=-1),
@@ -86,7 +86,7 @@ def test_a_wrongly_mended_word_is_read_again_as_one(tmp_path):
         caption="a red ball and a dog",
         origin=planted_origin("color", word),
     )
-    policy = CurationPolicy(
+    policy = Policy(
         select=Above(threshold=0.5, score=Doubtful()),
         amend=ReplaceWord(threshold=0.9),
         schedule=Schedule(until_epoch=0),

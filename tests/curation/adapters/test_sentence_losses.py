@@ -16,7 +16,7 @@ from curation.adapters.curation import Curation
 from curation.adapters.losses import label_spans, per_sample_losses, per_sentence_losses
 from curation.amend.sentences import MaskSentences, RemoveSentences
 from curation.base import SENTENCE_LOSS
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.score.sentences import SentenceLoss
 from curation.select.top import Top
 from tests.curation.toy_words import ToySentences
@@ -50,7 +50,7 @@ def test_losses_by_sentence_are_means_of_their_tokens(shift: bool) -> None:
 
 def test_a_loop_of_ones_own_loses_the_worst_sentence(tmp_path: Path) -> None:
     select = Top(ratio=0.5, score=SentenceLoss())
-    policy = CurationPolicy(select=select, amend=RemoveSentences(), name="worst")
+    policy = Policy(select=select, amend=RemoveSentences(), name="worst")
     options = {"samples": samples(), "policy": policy, "signals": (SENTENCE_LOSS,)}
     curation = Curation.open(tmp_path, **options)
     losses = torch.tensor([[1.0, 5.0, 1.0], [2.0, 3.0, torch.nan]])
@@ -62,18 +62,18 @@ def test_a_loop_of_ones_own_loses_the_worst_sentence(tmp_path: Path) -> None:
     curation.close()
 
 
-def masking(weight: float = 0.0) -> CurationPolicy:
+def masking(weight: float = 0.0) -> Policy:
     select = Top(ratio=0.5, score=ToySentences({"A cat.": 2.0, "A cow.": 1.0}))
     schedule = Schedule(until_epoch=-1, from_epoch=-1)
     amend = MaskSentences(weight=weight)
-    return CurationPolicy(select=select, amend=amend, schedule=schedule, name="p")
+    return Policy(select=select, amend=amend, schedule=schedule, name="p")
 
 
 def test_masked_sentences_are_refused_unless_the_loop_leaves_them_out(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'p' masks words in the loss, .* open with masks=True"):
         Curation.open(tmp_path, samples=samples(), policy=masking())
     select = Top(ratio=0.5, score=SentenceLoss())
-    policy = CurationPolicy(select=select, amend=RemoveSentences(), name="p")
+    policy = Policy(select=select, amend=RemoveSentences(), name="p")
     with pytest.raises(ValueError, match=r"'p' needs sentence losses: open with sig"):
         Curation.open(tmp_path, samples=samples(), policy=policy)
 

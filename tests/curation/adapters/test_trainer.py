@@ -33,7 +33,7 @@ from curation.adapters.trainer import (
 )
 from curation.amend.down_weight import DownWeight
 from curation.amend.sentences import RemoveSentences
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.score.sentences import SentenceLoss
 from curation.select.top import Top
 
@@ -363,7 +363,7 @@ def test_the_hook_records_sentences_and_the_next_epoch_lacks_the_worst(git, tmp_
         return batch
 
     select = Top(ratio=0.5, score=SentenceLoss())
-    policy = CurationPolicy(select=select, amend=RemoveSentences(), name="worst")
+    policy = Policy(select=select, amend=RemoveSentences(), name="worst")
     curation = opened(
         tmp_path / "run",
         policy=policy,

@@ -11,7 +11,7 @@ from captioning.data.steps.hold_out import CaptionSlots, with_slots
 from captioning.types import UNPAIRED
 from curation.amend.model_caption import CapFilt
 from curation.amend.remove import Remove
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.select.unmatched import Origin, Unmatched
 from tests.curation.amend.test_model_caption import view_of
 from tests.curation.amend.test_replace_caption import context_of
@@ -24,7 +24,7 @@ MADE = {"a": ["made 8", "made 3"], "b": ["made 4", "made 7"], "c": ["made 9"]}
 def decided(select, amend, slots=2):
     roster = view_of(WRITTEN).roster
     view = CurationView(roster=with_slots(roster, slots) if slots else roster)
-    policy = CurationPolicy(
+    policy = Policy(
         select=select, amend=amend, schedule=Schedule(from_epoch=-1, until_epoch=-1), name="capfilt"
     )
     decision = policy.deliberate(context_of(view, epoch=-1))

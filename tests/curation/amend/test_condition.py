@@ -15,15 +15,15 @@ from captioning.text.control_tokens import begin_token
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Edit, Sample
 from curation.amend.condition import Condition
-from curation.base import AbstractScore, Context
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.base import Context, Score
+from curation.loop.policy import Policy, Schedule
 from curation.select.all import All
 
 NAN = float("nan")
 TOKENS = [f"<bucket{number}>" for number in range(1, 8)]
 
 
-class Given(AbstractScore):
+class Given(Score):
     """Scores as given."""
 
     name = "given"
@@ -47,7 +47,7 @@ def view_of(number: int) -> CurationView:
 
 def curated(view: CurationView, *scores: float, num_buckets: int = 4, seed: int = 0):
     context = Context.before_training(view, seed=seed)
-    policy = CurationPolicy(
+    policy = Policy(
         select=All(Given(*scores)),
         amend=Condition(num_buckets=num_buckets),
         schedule=Schedule(from_epoch=-1),

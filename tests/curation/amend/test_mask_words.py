@@ -15,7 +15,7 @@ from curation.adapters.curation import Curation
 from curation.amend.mask_words import MaskWords
 from curation.base import Context, Selected, WordDoubt
 from curation.journal.journal import undo
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.above import Above
 from curation.select.random import Random
 from tests.curation.toy_words import ToyWords
@@ -89,20 +89,20 @@ def test_of_words_that_overlap_the_surest_is_masked_and_beside_it_any() -> None:
 
 
 def test_the_selectors_score_is_asked() -> None:
-    policy = CurationPolicy(
+    policy = Policy(
         select=Above(threshold=0.5, score=colours()), amend=MaskWords(threshold=0.95), name="p"
     )
     policy.amend.start(make_view())
     decision = policy.deliberate(context_of(make_view()))
     assert len(decision.selected) == len(decision.unchanged) == 3
     own = MaskWords(score=colours())
-    expected, policy = own.score, CurationPolicy(select=Above(threshold=0), amend=own, name="p")
+    expected, policy = own.score, Policy(select=Above(threshold=0), amend=own, name="p")
     assert policy.amend.score is expected
 
 
 def test_without_a_score_of_words_training_does_not_begin() -> None:
     for select in (Above(threshold=0), Random(ratio=0.5)):
-        policy = CurationPolicy(select=select, amend=MaskWords(), name="p")
+        policy = Policy(select=select, amend=MaskWords(), name="p")
         with pytest.raises(ValueError, match=r"choose curation/score=words"):
             policy.amend.start(make_view())
 
@@ -172,6 +172,6 @@ def test_spans_are_written_as_they_are_read(value: str) -> None:
 
 
 def test_other_loops_refuse_to_mask(tmp_path: Path) -> None:
-    policy = CurationPolicy(select=Random(ratio=0.5), amend=MaskWords(score=colours()), name="p")
+    policy = Policy(select=Random(ratio=0.5), amend=MaskWords(score=colours()), name="p")
     with pytest.raises(ValueError, match=r"'p' masks words in the loss, which another loop"):
         Curation.open(tmp_path, samples=make_view().roster, policy=policy)

@@ -12,7 +12,7 @@ from curation.amend.model_caption import ModelCaption
 from curation.amend.replace import ReplaceBoth
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.select.random import Random
 from tests.curation.amend.test_replace_caption import context_of, selected_of
 from tests.curation.toy_captions import ToyCaptions, ToyFit
@@ -111,7 +111,7 @@ def test_replace_both_writes_no_captions_while_an_epoch_is_under_way():
 def test_captions_that_stay_are_counted_on_the_console(tmp_path, caplog, written, level, told):
     """A model that writes blanks would change nothing, and say so in a file alone."""
     view = view_of({"a": ["old 1"], "b": ["bad 3"]})
-    policy = CurationPolicy(
+    policy = Policy(
         select=Random(ratio=1),
         amend=ModelCaption(source=ToyCaptions(written)),
         schedule=Schedule(from_epoch=-1, until_epoch=-1),

@@ -14,7 +14,7 @@ from curation.amend.replace_word import ReplaceWord
 from curation.base import AbstractWordScore, Context, Selected, WordDoubt
 from curation.journal.journal import Header, read_journal, replay, undo, write_journal
 from curation.journal.journal import encode as encoded
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.above import Above
 
 CAPTIONS = ("A red ball", "two dogs", "nothing")
@@ -101,7 +101,7 @@ def test_captions_without_a_sure_word_may_count_less(view):
 
 def test_a_policy_replays_and_undoes_its_edits(view, tmp_path):
     score = Doubts(RED, TWO)
-    policy = CurationPolicy(
+    policy = Policy(
         select=Above(threshold=0, score=score), amend=ReplaceWord(), name="replace_word"
     )
     policy.amend.start(view)

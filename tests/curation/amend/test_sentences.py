@@ -20,7 +20,7 @@ from curation.amend.sentences import (
 )
 from curation.base import Context, Selected, SentenceDoubt
 from curation.journal.journal import undo
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.select.above import Above
 from curation.select.random import Random
 from tests.curation.toy_captions import ToyCaptions, ToyFit
@@ -185,14 +185,12 @@ def test_a_sentence_comes_in_only_if_it_fits_better() -> None:
 
 def test_the_selectors_score_is_asked_and_its_signals_are_wanted() -> None:
     score = ToySentences(DOUBTS)
-    policy = CurationPolicy(
-        select=Above(threshold=2.5, score=score), amend=MaskSentences(), name="p"
-    )
+    policy = Policy(select=Above(threshold=2.5, score=score), amend=MaskSentences(), name="p")
     policy.amend.start(make_view())
     decision = policy.deliberate(context_of(make_view()))
     assert [edit.sample_id for edit in decision.edits] == ["a"]
     for select in (Above(threshold=0), Random(ratio=0.5)):
-        policy = CurationPolicy(select=select, amend=RemoveSentences(), name="p")
+        policy = Policy(select=select, amend=RemoveSentences(), name="p")
         with pytest.raises(
             ValueError, match=r"removing sentences needs .* curation/score=sentence_"
         ):

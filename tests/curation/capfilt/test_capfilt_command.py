@@ -239,5 +239,7 @@ def test_what_does_not_belong_together_is_refused(run, data, tmp_path):
     file = data / "out/shards/0002-of-0002.jsonl"
     run("out", "shard=2/2")
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(ValueError, match="shard 2/2 holds 1 of 3 photos: run the shard again to resume"):
+    with pytest.raises(
+        ValueError, match="shard 2/2 holds 1 of 3 photos: run the shard again to resume"
+    ):
         run("out", "shard=merge")

@@ -13,7 +13,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import UNPAIRED, Sample
 from curation.amend.remove import Remove
 from curation.base import Context, Selected
-from curation.loop.policy import Budget, CurationPolicy
+from curation.loop.policy import Budget, Policy
 from curation.select.top import Top
 
 CAPTIONS = ["a red dog", "a dog", "a zebra", "two dogs", "a boat", "a zebra runs"]
@@ -74,7 +74,7 @@ def test_what_is_to_go_counts_no_longer():
 
 def test_a_policy_spares_what_is_beyond_the_budget():
     context = make_context()
-    policy = CurationPolicy(
+    policy = Policy(
         select=Top(ratio=1.0),
         amend=Remove(),
         budget=Budget(min_captions_per_image=1),

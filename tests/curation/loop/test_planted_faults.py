@@ -11,7 +11,7 @@ from captioning.types import Edit
 from curation.amend.replace_word import ReplaceWord
 from curation.base import Context
 from curation.loop.planted_faults import count_mends, faulty_kinds, load_truth
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.record import changes
 from curation.score.truth import Truth
 from curation.select.above import Above
@@ -147,7 +147,7 @@ def test_words_of_sound_captions_are_mended_needlessly(worded):
 
 def test_an_oracle_mends_every_planted_word(worded):
     context = Context.before_training(worded)
-    policy = CurationPolicy(
+    policy = Policy(
         select=Above(score=Truth(), threshold=0.5),
         amend=ReplaceWord(),
         schedule=Schedule(from_epoch=-1),

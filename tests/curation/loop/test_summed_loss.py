@@ -18,7 +18,7 @@ from curation.journal.journal import read_journal
 from curation.loop.callback import CurationCallback
 from curation.loop.curator import Curator
 from curation.loop.ledger import LossLedger, read_history
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Policy
 from curation.loop.probes import RescoreProbe, score
 from curation.score.joint import Joint, WithinImage
 from curation.score.length import Length
@@ -49,9 +49,7 @@ class Summing(ForeignModule):
 
 
 def by_sum(**options) -> CurationCallback:
-    policy = CurationPolicy(
-        select=Top(ratio=0.12, score=Loss(loss="sum")), amend=Remove(), name="by sum"
-    )
+    policy = Policy(select=Top(ratio=0.12, score=Loss(loss="sum")), amend=Remove(), name="by sum")
     return CurationCallback(policy=policy, plot=False, **options)
 
 
@@ -137,7 +135,7 @@ def test_a_model_without_smoothed_sums_is_refused(module):
 
 
 def test_a_checkpoint_without_sums_is_refused(tmp_path):
-    track = CurationPolicy(select=Top(ratio=0.0), amend=Remove(), name="track")
+    track = Policy(select=Top(ratio=0.0), amend=Remove(), name="track")
     callback = CurationCallback(policy=track, plot=False)
     train(tmp_path, epochs=1, callback=callback, module=Summing())
     assert not (tmp_path / "curation/summed_loss.npz").exists()
@@ -165,7 +163,7 @@ def test_scores_of_scores_read_their_sums():
 
 
 def test_a_loop_of_ones_own_must_measure_them():
-    policy = CurationPolicy(select=Top(score=Loss(loss="sum")), amend=Remove(), name="by sum")
+    policy = Policy(select=Top(score=Loss(loss="sum")), amend=Remove(), name="by sum")
     view = ForeignData(roster=make_roster()).view
     with pytest.raises(ValueError, match=r"Curation\.open\(signals=\('summed_loss',\)\)"):
         Curator(policy=policy, view=view)
@@ -177,7 +175,7 @@ def test_an_epoch_under_way_is_not_told_to_lack_captions(caplog, monkeypatch):
     monkeypatch.setattr(Remove, "works_ahead", True)
     monkeypatch.setattr(Remove, "expect", lambda self, context, selected: None)
     view = ForeignData(roster=make_roster()).view
-    policy = CurationPolicy(select=Top(ratio=0.5), amend=Remove(), name="by loss")
+    policy = Policy(select=Top(ratio=0.5), amend=Remove(), name="by loss")
     curator = Curator(policy=policy, view=view)
     curator.ledger.add(torch.tensor([0, 1]), torch.tensor([1.0, 2.0]))
     curator.expect(0)

@@ -20,7 +20,7 @@ from captioning.types import Sample
 from curation import Curation
 from curation.amend.remove import Remove
 from curation.base import Context
-from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.policy import Policy, Schedule
 from curation.score.fit import Fit
 from curation.select.above import Above
 
@@ -143,7 +143,7 @@ def test_removed_captions_have_no_score_and_the_others_keep_theirs(tmp_path: Pat
 
 def test_a_loop_of_ones_own_begins_without_them(tmp_path: Path) -> None:
     roster, wrong = swapped(photos_in(tmp_path, 60, (1, 4)), 0.2)
-    policy = CurationPolicy(
+    policy = Policy(
         select=Above(threshold=THRESHOLD, score=Fit(space=Numbers())),
         amend=Remove(),
         schedule=Schedule(from_epoch=-1, until_epoch=-1),

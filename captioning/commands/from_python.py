@@ -1,0 +1,247 @@
+"""The commands ``train``, ``evaluate`` and ``augment`` as functions of Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioning.commands.augmentation import AUGMENT
+from captioning.commands.command import HydraCommand, as_value
+from captioning.commands.evaluation import EVALUATE
+from captioning.commands.training import TRAIN, TrainedRun
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from captioning.evaluation.run import Evaluation
+
+_KEY = re.compile(r"[A-Za-z_][\w./@-]*", re.ASCII)
+# Logging stays as the calling program has set it up.
+_LOGGING = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+_TYPES = "None, bool, int, float, str, Path, and lists and dicts of these"
+
+
+def train(
+    photos: str | Path | None = None, /, *, overrides: Sequence[str] = (), **settings: Any
+) -> TrainedRun:
+    """Train a captioner, test it, and leave a run folder, as ``captioning train`` does.
+
+    Args:
+        photos: folder of your own photos with captions; None: the data set that ``data`` names.
+        overrides: overrides as on the command line, such as ``"curation/select=sigma"``.
+        **settings: overrides by key, such as ``num_epochs=3`` and ``model="updown_small"``; a dict
+            sets the keys below: ``optimizer={"lr": 1e-3}``.
+
+    Returns:
+        Folder, test scores and checkpoint of the run. A finished run is not trained again.
+
+    Raises:
+        ValueError: an unknown key or choice, with the nearest ones; a value out of its range; or
+            the run folder holds a run of other settings.
+        TypeError: a value of a type that no override can hold.
+        OSError: data are missing, or the run folder cannot be written.
+    """
+    return _call(TRAIN, photos, overrides, settings)[0]
+
+
+def evaluate(
+    run: str | Path | None = None, /, *, overrides: Sequence[str] = (), **settings: Any
+) -> Evaluation:
+    """Caption a data set and score the captions, as ``captioning evaluate`` does.
+
+    Args:
+        run: run folder, or a JSON file of captions in COCO's format; None: ``model`` names the
+            captioner.
+        overrides: overrides as on the command line, such as ``"search.beam_size=5"``.
+        **settings: overrides by key, such as ``model="shipped"``, ``data="flickr8k"`` and
+            ``split="val"``; a dict sets the keys below.
+
+    Returns:
+        Scores, captions and the folder with the files.
+
+    Raises:
+        ValueError: an unknown key or choice, with the nearest ones; a value out of its range; or
+            no data set or captions to score.
+        TypeError: a value of a type that no override can hold.
+        OSError: a file or folder is missing, or the results cannot be written.
+    """
+    return _call(EVALUATE, run, overrides, settings)[0]
+
+
+def augment(
+    *, method: str, out: str | Path, overrides: Sequence[str] = (), **settings: Any
+) -> Path:
+    """Make new pairs of photo and caption, or new captions, as ``captioning augment`` does.
+
+    Args:
+        method: ``"cutswap"``, ``"novel_objects"``, ``"ssa"``, ``"toca"`` or another choice of
+            ``configs/method``.
+        out: folder to write; an unfinished set in the folder is continued.
+        overrides: overrides as on the command line, such as ``"steps=[take_detections]"``.
+        **settings: overrides by key, such as ``data="miniworld"`` and ``max_pairs=100``; a dict
+            sets the keys below.
+
+    Returns:
+        The written folder, which ``data=augmented data.root=FOLDER`` reads.
+
+    Raises:
+        ValueError: an unknown key or choice, with the nearest ones; a value out of its range; or
+            the folder holds another set.
+        TypeError: a value of a type that no override can hold.
+        OSError: data are missing, or the folder cannot be written.
+    """
+    settings |= {"method": method, "out": out}
+    return Path(_call(AUGMENT, None, overrides, settings)[1]["out"])
+
+
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as overrides in Hydra's grammar; a dict becomes an override for each key below.
+
+    Raises:
+        ValueError: a key that Hydra cannot read.
+        TypeError: a value of a type that no override can hold.
+    """
+    _check_keys(settings)
+    found: list[str] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found += as_overrides({f"{key}.{name}": below for name, below in value.items()})
+        else:
+            found.append(f"{key}={_text(value, key)}")
+    return found
+
+
+def _check_keys(settings: Mapping[str, Any]) -> None:
+    for key in settings:
+        if not _KEY.fullmatch(str(key)):
+            raise ValueError(f"{key!r}: a key must have letters, digits and _ . / @ - alone")
+
+
+def _text(value: Any, key: str) -> str:
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        return str(float(value))
+    if isinstance(value, str | Path):
+        return as_value(str(value))
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_text(item, key) for item in value)}]"
+    if isinstance(value, Mapping):
+        _check_keys(value)
+        return f"{{{','.join(f'{name}:{_text(item, key)}' for name, item in value.items())}}}"
+    raise TypeError(f"{key}: must be one of {_TYPES}; got {value!r} ({type(value).__name__})")
+
+
+def _call(
+    command: HydraCommand,
+    place: str | Path | None,
+    overrides: Sequence[str],
+    settings: Mapping[str, Any],
+) -> tuple[Any, dict[str, Any]]:
+    """Run a command; see `captioning.commands.hydra_command.perform` for the result."""
+    from hydra.errors import HydraException
+
+    from captioning.commands.hydra_command import explained, perform
+    from captioning.config.compose import VERSION_BASE, search_user_folder
+    from captioning.config.hydra_bends import call_main
+
+    given = _arguments(command, place, overrides, settings)
+    results: list[tuple[Any, dict[str, Any]]] = []
+    errors: list[Exception] = []
+
+    def task(composed: DictConfig) -> None:
+        try:
+            _refuse_sweep(command.name)
+            results.append(perform(command, composed))
+        except Exception as error:  # noqa: BLE001 - Hydra would print it; raised below
+            errors.append(error)
+
+    with _undisturbed():
+        search_user_folder()
+        try:
+            arguments = [*_LOGGING, *given]
+            call_main(task, arguments, config=command.config, version_base=VERSION_BASE)
+        except (HydraException, ValueError, OSError) as error:
+            kind = ValueError if isinstance(error, HydraException | ValueError) else OSError
+            raise kind(explained(error, command, given)) from error
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _arguments(
+    command: HydraCommand,
+    place: str | Path | None,
+    overrides: Sequence[str],
+    settings: Mapping[str, Any],
+) -> list[str]:
+    """All overrides as Hydra takes them.
+
+    Raises:
+        TypeError: ``overrides`` is a text.
+        ValueError: an option of the command line, or a key that is set twice.
+    """
+    if isinstance(overrides, str):
+        raise TypeError(f"overrides must be a list: got {overrides!r}; write [{overrides!r}]")
+    if wrong := [text for text in overrides if "=" not in text and not text.startswith("~")]:
+        raise ValueError(f"overrides: must be KEY=VALUE or ~KEY; got {wrong[0]!r}")
+    given = [*overrides, *as_overrides(settings)]
+    if place is None or command.words is None:
+        return [command.with_key(text) for text in given]
+    placed = command.words([os.fspath(place)])
+    keys = {text.partition("=")[0] for text in placed}
+    if twice := [text for text in given if text.partition("=")[0] in keys]:
+        raise ValueError(f"{twice[0]}: {place} already sets this; leave one of them out")
+    return [*placed, *map(command.with_key, given)]
+
+
+def _refuse_sweep(name: str) -> None:
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise ValueError(f"hydra.mode: sweeps run by the command alone: captioning {name} -m")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leave logging, warnings and Hydra of the calling program as they were.
+
+    A program that has not set up logging sees messages on standard error meanwhile.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.utils import JobRuntime
+
+    root, lightning = logging.getLogger(), logging.getLogger("pytorch_lightning")
+    handlers, levels = list(root.handlers), (root.level, lightning.level)
+    hydra, config, job = GlobalHydra.instance(), HydraConfig.instance(), JobRuntime.instance()
+    running, chosen, names = hydra.hydra, config.cfg, job.conf
+    hydra.hydra = None
+    if not handlers:
+        console = logging.StreamHandler(sys.stderr)
+        console.setFormatter(logging.Formatter("%(message)s"))
+        root.addHandler(console)
+        root.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
+        config.cfg, job.conf = chosen, names
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        lightning.setLevel(levels[1])
