@@ -1,4 +1,4 @@
-"""Callbacks of a run: scores of generated captions, seeds of every epoch, and logged values.
+"""Training callbacks: caption metrics, per-step seeds, speed and memory logs, sample captions.
 
 `Speed`, `Monitor` and `SampleCaptions` log rate, gradients, memory, speed and sample captions
 beside the losses.
@@ -53,10 +53,10 @@ THUMBNAIL = 256  # pixels of the longer side
 
 
 class ProgressBar(RichProgressBar):
-    """Progress with loss and score; without ``v_num``, which is the name of a logger's folder.
+    """Lightning's progress bar with loss and score, without ``v_num``, the name of the log folder.
 
-    During training the values are updated every ``trainer.log_every_n_steps`` steps: to show them,
-    the program waits for the device.
+    During training the values are updated every ``trainer.log_every_n_steps`` steps, as reading
+    them waits for the device.
 
     Args:
         transient: erase the bar when training or the test ends.
@@ -69,12 +69,12 @@ class ProgressBar(RichProgressBar):
         self._shown: dict[str, int | str | float | dict[str, float]] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the bar of training."""
+        """Start the progress bar of training."""
         super().on_train_start(trainer, pl_module)
         self._erase_at_end()
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the bar of the test."""
+        """Start the progress bar of the test."""
         super().on_test_start(trainer, pl_module)
         self._erase_at_end()
 
@@ -85,7 +85,7 @@ class ProgressBar(RichProgressBar):
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """The values shown beside the bar."""
+        """Values shown beside the progress bar."""
         if not _is_between_logs(trainer):
             shown = super().get_metrics(trainer, pl_module)
             shown |= {n: v.item() for n, v in trainer.callback_metrics.items() if n == LOSS}
@@ -94,7 +94,7 @@ class ProgressBar(RichProgressBar):
 
 
 def _is_between_logs(trainer: pl.Trainer) -> bool:
-    """Whether a training step is under way whose values are not logged."""
+    """Whether a training step is running whose values are not logged."""
     progress = trainer.fit_loop.epoch_loop.batch_progress
     if not trainer.training or progress.is_last_batch:
         return False
@@ -103,10 +103,10 @@ def _is_between_logs(trainer: pl.Trainer) -> bool:
 
 
 class StepSeed(pl.Callback):
-    """Sets torch's global generator (dropout draws from it) from seed, epoch and batch.
+    """Seed torch's global generator (source of dropout) at each batch from seed, epoch and batch.
 
-    A resumed run then draws the same numbers as one that was never stopped. It is done at every
-    batch because Lightning leaves out ``on_train_epoch_start`` in the first epoch after resuming.
+    A resumed run then draws the same numbers as one that was never stopped. The seed is set at
+    every batch, as Lightning skips ``on_train_epoch_start`` in the first epoch after resuming.
 
     All processes draw the same numbers, from which `captioning.runtime.sample_dropout` makes masks
     by sample. Only random draws on GPUs differ.
@@ -133,31 +133,31 @@ def _seed_of(parts: tuple[int, ...]) -> int:
 
 
 class StayStopped(pl.Callback):
-    """Stops a resumed run at once if early stopping had ended it.
+    """End a resumed run at once if early stopping had already ended it.
 
-    Lightning restores an `EarlyStopping` callback, but trains another epoch before it reads it.
+    Lightning restores an `EarlyStopping` callback, but first trains another epoch.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stop where a restored callback had stopped already."""
+        """Stop training if a restored callback had stopped it before."""
         reasons = [callback.stopping_reason for callback in trainer.early_stopping_callbacks]
         if any(reason != EarlyStoppingReason.NOT_STOPPED for reason in reasons):
             trainer.should_stop = True
 
 
 class GradientNorm(pl.Callback):
-    """Logs ``train/gradient_norm``, the Euclidean norm of all gradients before they are clipped."""
+    """Log ``train/gradient_norm``, the Euclidean norm of all gradients before clipping."""
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        """Log the norm of the update that is about to be made."""
+        """Log the gradient norm of the coming update."""
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         pl_module.log("train/gradient_norm", torch.nn.utils.get_total_norm(gradients))
 
 
 class CaptionEvaluation(pl.Callback):
-    """Scores the captions generated in validation and test.
+    """Compute metrics of the captions generated in validation and test.
 
     Validation uses the metrics and tokenizer that need no Java, and logs ``val/CIDEr-D`` and the
     like, and ``val/distinct``, the share of different captions; it warns where all images get the
@@ -206,15 +206,15 @@ class CaptionEvaluation(pl.Callback):
         self._groups: list[list[Prediction]] = []  # an image's captions, the best first
 
     def state_dict(self) -> dict[str, Any]:
-        """Scores of the epochs so far, plain."""
+        """Scores of the epochs so far, as plain values for the checkpoint."""
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the scores of a checkpoint."""
+        """Restore the scores of earlier epochs from a checkpoint."""
         self.history = list(state_dict["history"])
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the captions of the last validation."""
+        """Clear the captions of the last validation."""
         self._groups = []
 
     on_test_epoch_start = on_validation_epoch_start
@@ -240,11 +240,11 @@ class CaptionEvaluation(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Collect all captions of the batch's images."""
+        """Collect all captions generated for the batch's images."""
         self._groups.extend(outputs)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score and log the validation captions."""
+        """Compute and log the metrics of the validation captions."""
         if trainer.sanity_checking:
             return
         predictions = [group[0] for group in gathered(self._groups)]
@@ -262,7 +262,7 @@ class CaptionEvaluation(pl.Callback):
             write_json(self.folder / "history.json", self.history)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score the test captions and write the run's results."""
+        """Compute the metrics of the test captions and write the run's results."""
         groups = gathered(self._groups)
         datamodule: Any = getattr(trainer, "datamodule", None)
         # One process: METEOR and SPICE are programs of gigabytes, which a machine would start for
@@ -272,7 +272,7 @@ class CaptionEvaluation(pl.Callback):
         self.result = result
 
     def _tested(self, groups: Sequence[Sequence[Prediction]], roster: Roster) -> MetricResult:
-        """Score the test captions and write them and the scores, each as soon as it is there."""
+        """Score the test captions; write captions and scores as soon as each is computed."""
         write_captions(self.folder, groups, roster.samples)
         captions = {group[0].image_id: [p.caption for p in group] for group in groups}
         result = evaluate_all(captions, roster, **self._test_options)
@@ -294,7 +294,7 @@ class CaptionEvaluation(pl.Callback):
 
 
 def gathered(groups: Sequence[Sequence[Prediction]]) -> list[list[Prediction]]:
-    """Captions of all processes, one group an image, by image id."""
+    """Gather the captions of all processes by image id, one group per image."""
     parts: list[Any] = [groups]
     if dist.is_available() and dist.is_initialized():
         parts = [None] * dist.get_world_size()
@@ -304,7 +304,7 @@ def gathered(groups: Sequence[Sequence[Prediction]]) -> list[list[Prediction]]:
 
 
 def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
-    """Different captions by images, in (0, 1]; warns if they are few: training has collapsed."""
+    """Number of different captions per image, in (0, 1]; warn of a collapse if it is low."""
     captions = [prediction.caption for prediction in predictions]
     number = len(set(captions))
     share = number / len(captions)
@@ -319,7 +319,7 @@ def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
 
 
 def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> MetricResult:
-    """Scores of predictions against the roster's references of exactly their images."""
+    """Compute metrics of the predictions against the references of exactly these images."""
     return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster, **options)
 
 
@@ -330,13 +330,13 @@ def write_scores(
     *,
     unscored: Sequence[str] = (),
 ) -> None:
-    """Write the test's scores to ``metrics.json``; other splits' scores are kept.
+    """Write the test scores to ``metrics.json``; keep the scores of other splits.
 
     Args:
         folder: the run's folder.
         result: the scores.
         history: history of validation.
-        unscored: further metrics whose scores are to come: without them no run is finished.
+        unscored: further metrics still to be computed; the run is unfinished until then.
     """
     path = folder / "metrics.json"
     content = read_json(path, dict) if path.is_file() else {}
@@ -352,12 +352,12 @@ def write_scores(
 
 
 class StartScore(pl.Callback):
-    """Scores the initial model on the validation images, before the first epoch.
+    """Compute validation metrics of the initial model, before the first epoch.
 
-    It runs if the initial weights are a captioner's: ``start_from``, or a pretrained one. The
-    scores are logged as ``start/CIDEr-D`` and the like, and written to ``start.json``, which a run
-    that is resumed reads. The training is as without: no other callback hears of the pass, and
-    random numbers and the modes of modules are put back.
+    It runs if the initial weights come from ``start_from`` or a pretrained captioner. The scores
+    are logged as ``start/CIDEr-D`` and the like, and written to ``start.json``, which a resumed run
+    reads. It does not change the training: other callbacks are not called, and random state and
+    modules' modes are restored.
 
     Args:
         folder: the run's folder.
@@ -370,7 +370,7 @@ class StartScore(pl.Callback):
         self._name, self._metrics = name, tuple(metrics)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score, log and write, unless the run resumes from a checkpoint."""
+        """Compute, log and write the scores, unless the run resumes from a checkpoint."""
         name = self._name or getattr(pl_module, "begins_with", "")
         if not name or trainer.global_step or trainer.current_epoch or not _validates(trainer):
             return
@@ -407,14 +407,14 @@ def _validates(trainer: pl.Trainer) -> bool:
 
 
 def _num_validated(trainer: pl.Trainer, batches: int) -> int:
-    """Batches of a validation: Lightning limits their number, or their share by a fraction."""
+    """Number of validation batches, which Lightning limits by a number or a fraction."""
     limit: Any = getattr(trainer, "limit_val_batches", 1.0)
     return min(batches, limit) if isinstance(limit, int) else max(1, int(batches * limit))
 
 
 @contextmanager
 def _as_in_validation(module: torch.nn.Module) -> Iterator[None]:
-    """In evaluation mode, without gradients; each part gets its own mode back."""
+    """Run without gradients in evaluation mode; restore each module's mode afterwards."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -426,10 +426,10 @@ def _as_in_validation(module: torch.nn.Module) -> Iterator[None]:
 
 
 class Speed(pl.Callback):
-    """Seconds, captions a second, and updates until its end, of every training epoch.
+    """Record seconds, captions per second and number of updates of every training epoch.
 
-    Validation is left out of the seconds. Written to ``timing.json``: times differ from run to run,
-    so they stay out of ``metrics.json``.
+    The seconds exclude validation. They are written to ``timing.json``, not ``metrics.json``, as
+    times differ between runs.
 
     Args:
         folder: the run's folder.
@@ -441,23 +441,23 @@ class Speed(pl.Callback):
         self._seconds, self._captions, self._started = 0.0, 0, 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Times of the epochs so far, and of the one under way."""
+        """Times of the finished epochs and of the current one."""
         return {"epochs": self.epochs, "seconds": self._seconds, "captions": self._captions}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the times of a checkpoint."""
+        """Restore the times of earlier epochs from a checkpoint."""
         self.epochs = list(state_dict["epochs"])
         self._seconds = float(state_dict.get("seconds", 0.0))
         self._captions = int(state_dict.get("captions", 0))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set the clock of a resumed epoch to the seconds it had taken."""
+        """Set the clock of a resumed epoch to the seconds already spent."""
         self._started = time.perf_counter() - self._seconds
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Start the clock with the epoch's first batch."""
+        """Start the clock at the epoch's first batch."""
         if batch_idx == 0:
             self._started, self._captions = time.perf_counter(), 0
 
@@ -469,12 +469,12 @@ class Speed(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Count captions; the last batch stops the clock before validation begins."""
+        """Count captions; stop the clock at the last batch, before validation begins."""
         self._captions += 0 if batch.filler else len(batch)
         self._seconds = time.perf_counter() - self._started
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the epoch's speed."""
+        """Write the epoch's training speed."""
         captions = torch.tensor(float(self._captions), device=pl_module.device)
         captions = float(trainer.strategy.reduce(captions, reduce_op="sum"))
         rate = captions / max(self._seconds, 1e-9)
@@ -486,7 +486,7 @@ class Speed(pl.Callback):
 
 
 class Monitor(pl.Callback):
-    """Logs every ``trainer.log_every_n_steps`` updates, and reads no tensor in between.
+    """Log rate, gradient norm, speed and memory every ``trainer.log_every_n_steps`` updates.
 
     ``train/learning_rate``; ``train/gradient_norm`` before clipping; ``speed/interval``, captions
     a second of all processes since the last time, validation left out; ``memory/process_mib`` in
@@ -498,7 +498,7 @@ class Monitor(pl.Callback):
         self._logged_step = -1
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let files of curves continue from the checkpoint."""
+        """Continue the curve files from the checkpoint."""
         for logger in trainer.loggers:
             if isinstance(logger, CsvLogger):
                 logger.begin(trainer.global_step)
@@ -508,14 +508,14 @@ class Monitor(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Start the clock with an epoch's first batch."""
+        """Start the clock at an epoch's first batch."""
         if batch_idx == 0:
             self._captions, self._started = 0, time.perf_counter()
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        """Log the rate and the gradient's norm of the update that is about to be made."""
+        """Log the learning rate and the gradient norm of the coming update."""
         if not _is_due(trainer, trainer.global_step + 1):
             return
         pl_module.log("train/learning_rate", float(optimizer.param_groups[0]["lr"]))
@@ -531,7 +531,7 @@ class Monitor(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Log speed and memory."""
+        """Log training speed and memory."""
         self._captions += 0 if batch.filler else len(batch)
         step = trainer.global_step
         if step == self._logged_step or not _is_due(trainer, step):
@@ -552,7 +552,7 @@ def _is_due(trainer: pl.Trainer, step: int) -> bool:
 
 
 def memory(device: torch.device) -> dict[str, float]:
-    """Memory in MiB by name; asks the device nothing that it would wait for."""
+    """Memory in MiB by name, read without waiting for the device."""
     used = {"process_mib": process_bytes() / MIB}
     if device.type == "cuda":
         used["gpu_peak_mib"] = torch.cuda.max_memory_allocated(device) / MIB
@@ -560,7 +560,7 @@ def memory(device: torch.device) -> dict[str, float]:
 
 
 def process_bytes() -> int:
-    """Memory that this process has in use; where the system does not tell it, its peak."""
+    """Bytes of memory in use by this process; its peak where the system does not report usage."""
     path = Path("/proc/self/statm")
     if path.is_file():
         return int(path.read_text().split()[1]) * resource.getpagesize()
@@ -569,10 +569,10 @@ def process_bytes() -> int:
 
 
 class SampleCaptions(pl.Callback):
-    """Shows the first validation captions beside their references after every epoch.
+    """Log the first validation captions beside their references after every epoch.
 
-    TensorBoard gets a table, and the photos once; wandb a table with photos; MLflow a page. The
-    CSV has none: ``history.json`` holds them.
+    TensorBoard gets a table, and the photos once; wandb a table with photos; MLflow a page. The CSV
+    logger gets no samples, as ``history.json`` holds them.
 
     Args:
         evaluation: the run's evaluation, which scores before this callback is called.
@@ -583,7 +583,7 @@ class SampleCaptions(pl.Callback):
         self._photos_shown = False
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Log the samples of the epoch that was just scored."""
+        """Log the sample captions of the epoch that was just scored."""
         history = self.evaluation.history
         if trainer.sanity_checking or not trainer.is_global_zero or not history:
             return
@@ -612,7 +612,7 @@ def sample_rows(samples: Mapping[str, str], roster: Roster) -> list[tuple[str, s
 
 
 def markdown(rows: Sequence[tuple[str, str, str]]) -> str:
-    """A table; the text of captions is shown, not interpreted."""
+    """Format rows as a Markdown table, with special characters of captions escaped."""
     cells = [[_escaped(cell) for cell in row] for row in rows]
     lines = ["| image | caption | reference |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells)])
@@ -626,7 +626,7 @@ def _escaped(text: str) -> str:
 
 
 def thumbnails(samples: Mapping[str, str], roster: Roster) -> dict[str, Image.Image]:
-    """Small photos by image id; those that are there."""
+    """Small versions of the photos that exist, by image id."""
     small: dict[str, Image.Image] = {}
     for image_id in samples:
         path = roster.samples[roster.rows_by_image[image_id][0]].image_path

@@ -1,8 +1,8 @@
-"""Likeness of photo and caption by heads that never saw the pair, trained on the same noisy set.
+"""Photo-caption similarity by heads trained on other folds of the same noisy dataset.
 
-Heads of the small joint space that were trained on a wrong pair know it by heart and judge it to be
-right. So the photos are divided into folds, and each fold's pairs are judged by heads that were
-trained on the other folds alone (cross-fitting; Northcutt et al., 2021, find wrong labels so).
+Heads trained on a wrong pair memorise it and score it as right. So the photos are divided into
+folds, and each fold's pairs are scored by heads trained on the other folds only (cross-fitting,
+with which Northcutt et al., 2021, find wrong labels).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _READ_AT_ONCE = 128  # photos
 
 
 class CrossFit:
-    """Cosines of photos and captions in joint spaces that never saw them together.
+    """Cosines of photos and captions in joint spaces that were not trained on these pairs.
 
-    The heads are trained at their first use, and kept in files.
+    The heads are trained at their first use and cached in files.
 
     Args:
         backbone: frozen network of the photos.
@@ -77,14 +77,14 @@ class CrossFit:
 
     @torch.inference_mode()
     def __call__(self, roster: Roster, samples: Sequence[Sample]) -> Tensor:
-        """Cosines ``(len(samples),)`` of captions and photos as the samples hold them now.
+        """Cosines ``(len(samples),)`` of the samples' current captions and photos.
 
         Args:
-            roster: what the heads are trained on, once.
-            samples: samples of the roster, in whatever state.
+            roster: the dataset that the heads are trained on, once.
+            samples: samples of the roster, with edited captions or photos or not.
 
         Raises:
-            ValueError: fewer images than folds.
+            ValueError: the roster has fewer images than folds.
         """
         spaces = self._trained(roster)
         folds = self._folds(roster)
@@ -111,7 +111,7 @@ class CrossFit:
         return ensure_features(paths, backbone=self._backbone, **self._features)
 
     def _folds(self, roster: Roster) -> dict[str, int]:
-        """The fold of each image; all captions of an image are in one."""
+        """Assign each image, with all of its captions, to a fold."""
         images = list(roster.rows_by_image)
         if len(images) < self._num_folds:
             raise ValueError(
@@ -122,7 +122,7 @@ class CrossFit:
         return {images[k]: i % self._num_folds for i, k in enumerate(order.tolist())}
 
     def _trained(self, roster: Roster) -> list[JointSpace]:
-        """For each fold the heads trained on all other folds, from the cache if it has them."""
+        """For each fold, the heads trained on all other folds, cached."""
         key = self._key(roster)
         if key not in self._spaces:
             files = [self._cache_folder / key / f"{k}.safetensors" for k in range(self._num_folds)]
@@ -134,7 +134,7 @@ class CrossFit:
 
     @property
     def _identities(self) -> dict[str, str]:
-        """Of the networks that the heads stand on."""
+        """Identities of the networks that the heads are built on."""
         return {"backbone": self._backbone.identity, "sentences": self._sentences.identity}
 
     def _key(self, roster: Roster) -> str:
@@ -172,7 +172,7 @@ class CrossFit:
 
 
 def _by_photo(roster: Roster, selected: Sequence[bool]) -> Roster:
-    """The selected samples by the photo they show: a planted photo may be another image's."""
+    """Group samples by the photo they show, which may be another image's if a fault was planted."""
     samples = [
         replace(sample, image_id=str(sample.image_path))
         for sample, is_selected in zip(roster.samples, selected, strict=True)

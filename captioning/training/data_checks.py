@@ -1,4 +1,4 @@
-"""A run belongs to its data: they are compared whenever it is opened again."""
+"""Compare a run's data with its record whenever the run is opened again."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 def keys_of(settings: AbstractDataSettings, rosters: Mapping[str, Roster]) -> dict[Path, str]:
-    """Content of the rosters' photos by path; empty where features stand for them."""
+    """Content hashes of the rosters' photos by path; empty if features replace the photos."""
     if settings.features.imported:
         return {}
     return photo_keys(rosters.values(), settings.paths.cache)
 
 
 def rosters_of(splits: Splits) -> dict[str, Roster]:
-    """The rosters of a run by split."""
+    """Rosters of a run by split name."""
     rosters = {"train": splits.train, "val": splits.val, "test": splits.test}
     return {split: roster for split, roster in rosters.items() if roster is not None}
 
@@ -45,23 +45,23 @@ def check_opened(
     *,
     accept: bool | None = None,
 ) -> None:
-    """Refuse splits that differ from a run's recorded splits.
+    """Raise an error if splits differ from the splits that a run recorded.
 
     Args:
         settings: the run's settings.
         folder: the run's folder.
-        rosters: present rosters by split.
-        accept: log the changes instead; None: the caller has no setting for that.
+        rosters: current rosters by split.
+        accept: log changes instead of raising; None: the caller has no such setting.
 
     Raises:
-        ValueError: they have changed, see `check_record`.
+        ValueError: the data have changed, see `check_record`.
     """
     if (folder / FILE_NAME).is_file():
         check_record(folder, rosters, keys_of(settings, rosters), accept=accept)
 
 
 def tell_of_trained(settings: AbstractDataSettings, folder: Path, roster: Roster) -> None:
-    """Warn where photos of other data are those that a run was trained on."""
+    """Warn if photos of other data are among those that a run was trained on."""
     found = copies(photos_of(folder), roster, keys_of(settings, {"": roster}))
     if found:
         log.warning(
@@ -71,12 +71,12 @@ def tell_of_trained(settings: AbstractDataSettings, folder: Path, roster: Roster
 
 
 def begin_with(settings: TrainSettings, run: RunFolder, splits: Splits) -> None:
-    """Compare a resumed run's data with its record, or record a new run's; look for leaks.
+    """Record a new run's data, or compare a resumed run's data with its record; look for leaks.
 
     Args:
         settings: the run's settings.
-        run: its folder, opened with them.
-        splits: splits as training reads them.
+        run: the run's folder, opened with these settings.
+        splits: the splits that training reads.
 
     Raises:
         ValueError: the data have changed, or photos of validation or test were trained on by the
@@ -94,7 +94,7 @@ def begin_with(settings: TrainSettings, run: RunFolder, splits: Splits) -> None:
 
 
 def _refuse_leaks(settings: TrainSettings, rosters: Mapping[str, Roster], keys: Keys) -> None:
-    """Refuse to test on photos that the captioner which training begins with was trained on."""
+    """Raise an error if test photos were training photos of the captioner in ``start_from``."""
     start = settings.start_from
     if not start or not Path(start).is_dir():
         return
@@ -109,14 +109,14 @@ def _refuse_leaks(settings: TrainSettings, rosters: Mapping[str, Roster], keys: 
         )
         if not settings.data.accept_changes:
             raise ValueError(
-                f"{problem}: use the splits of that run (the same data.seed and data.held_out), "
-                "or start from another captioner; data.accept_changes=true trains all the same"
+                f"{problem}: use the splits of that run (the same data.seed and data.held_out), or "
+                "start from another captioner; data.accept_changes=true trains anyway"
             )
         log.warning(problem)
 
 
 def _warn_of_copies(rosters: Mapping[str, Roster], keys: Keys) -> None:
-    """Tell of photos of validation and test that training has, too."""
+    """Warn of validation and test photos that the training set contains, too."""
     train = rosters["train"]
     trained = {
         key: sample.image_id for sample in train.samples if (key := keys.get(sample.image_path))

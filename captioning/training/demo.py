@@ -1,4 +1,4 @@
-"""The demonstration: train on generated scenes with faulty captions, with and without curation.
+"""Demo: train on generated scenes with faulty captions, once with and once without curation.
 
 Run by ``make demo``, or ``captioning demo [key=value ...]``.
 """
@@ -37,18 +37,18 @@ Page = Callable[[Comparison, str, Path], None]
 
 
 def main(overrides: list[str], page: Page, finished: Finished | None = None) -> Path:
-    """Train once for each policy, print the test scores side by side and compare the captions.
+    """Train with each policy, print the test scores side by side, and compare the captions.
 
-    Finished runs are not trained again, and a stopped run resumes. What is printed, and two lines
-    more, fits into 24 lines of 80 columns: lines of progress are erased.
+    Finished runs are not repeated, and a stopped run resumes. The output fits into 22 lines of 80
+    columns, as progress lines are erased.
 
     Args:
         overrides: overrides as of ``captioning train``.
-        page: writes the page of a comparison, with what curation removed in a sentence, to a file.
+        page: writes the page of a comparison and a sentence on the removed captions to a file.
         finished: see `captioning.training.run.train`.
 
     Returns:
-        The page's file.
+        Path of the page.
 
     Raises:
         PermissionError: a folder of runs or of the cache cannot be written.
@@ -87,7 +87,7 @@ def _settings(choice: str, overrides: Sequence[str]) -> TrainSettings:
 
 
 def _check_folders(settings: TrainSettings) -> None:
-    """Refuse folders of runs and of the cache that cannot be made or written."""
+    """Raise an error if the folders of runs or of the cache cannot be created or written."""
     for key, folder in (("runs", settings.run_dir), ("cache", settings.paths.cache)):
         parent = Path(folder).absolute()
         while not parent.exists():
@@ -100,7 +100,7 @@ def _check_folders(settings: TrainSettings) -> None:
 
 
 def _prepare(console: Console, settings: TrainSettings) -> None:
-    """Draw the images, plant the faults and compute the features, and say so."""
+    """Draw the images, plant the faults and compute the features, printing each step."""
     with _spinning(console, "drawing images"):
         splits, steps = read_splits(settings)
     train_set, held_out = splits.train, [splits.val, *([splits.test] if splits.test else [])]
@@ -124,7 +124,7 @@ def _prepare(console: Console, settings: TrainSettings) -> None:
 
 @contextmanager
 def _spinning(console: Console, work: str) -> Iterator[None]:
-    """A line with the time that work takes, erased at its end; other progress is not shown."""
+    """Show a line with the elapsed time while work runs, and hide other progress bars."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     rich.reconfigure(quiet=True)
     try:
@@ -136,7 +136,7 @@ def _spinning(console: Console, work: str) -> Iterator[None]:
 
 
 def gain(compared: Comparison) -> str:
-    """What curation changed in the test score, with its interval, in a sentence."""
+    """Sentence on the change of the test score by curation, with its confidence interval."""
     table = compared.facts["scores"]["original"]
     row: Mapping[str, Any] = next(row for row in table["rows"] if row["metric"] == METRIC)
     before, after = row["means"]
@@ -150,7 +150,7 @@ def gain(compared: Comparison) -> str:
 
 
 def removed(run: Path) -> str:
-    """How many captions a run removed before training, and how many of them rightly."""
+    """Sentence on how many captions a run removed before training, and how many were wrong."""
     before = read_json(run / "curation" / "epochs.json")[0]
     text = f"Curation removed {before['num_removed']:,} captions"
     found = before["detection"]
@@ -163,7 +163,7 @@ def removed(run: Path) -> str:
 
 
 def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
-    """A row a metric and a column a policy, so that it fits into 80 columns.
+    """Table of test scores, a row per metric and a column per policy, at most 80 columns wide.
 
     Args:
         scores: test scores by metric, by policy; the same metrics of all policies.

@@ -1,8 +1,8 @@
-"""A learning rate from a short sweep: ``captioning find-lr``.
+"""Find a learning rate by a short sweep: ``captioning find-lr``.
 
-The rate rises from update to update by the same factor, and the loss is watched (Smith, "Cyclical
-learning rates", WACV 2017). The steepest fall of the smoothed loss, over the logarithm of the rate,
-is suggested. The model is new, or comes from ``start_from``, and is discarded.
+The rate rises by a constant factor per update (Smith, "Cyclical learning rates", WACV 2017). The
+suggested rate is where the smoothed loss falls most steeply over the logarithm of the rate. The
+model is new, or comes from ``start_from``, and is discarded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Suggestion:
 
 
 class Sweep(pl.Callback):
-    """Sets the rate of every update, and ends training where the loss has gone out of hand."""
+    """Set the learning rate of every update, and end training when the loss diverges."""
 
     def __init__(self, settings: FindLr) -> None:
         self.settings = settings
@@ -63,7 +63,7 @@ class Sweep(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Set the rate."""
+        """Set the learning rate of this batch."""
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.settings.rate(len(self.losses))
@@ -76,7 +76,7 @@ class Sweep(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Keep the loss of each update, over all of its batches and processes."""
+        """Record the loss of each update, averaged over its batches and processes."""
         if trainer.global_step == len(self.losses):
             return
         self.losses.append(float(outputs["update_loss"]))  # the same in all processes
@@ -87,13 +87,13 @@ class Sweep(pl.Callback):
 
 
 def find_lr(settings: TrainSettings) -> Suggestion:
-    """Sweep the learning rate; leaves plot and curve in ``run_dir/find_lr``, and no weights.
+    """Sweep the learning rate; write plot and curve to ``run_dir/find_lr``, but no weights.
 
     All processes compute the same suggestion; the first of them writes it.
 
     Raises:
-        ValueError: settings that do not go together, an objective whose loss does not tell how
-            training goes, or no rate made the loss fall.
+        ValueError: settings are incompatible, the objective's loss does not show progress, or no
+            rate made the loss fall.
     """
     constant = {"_target_": "captioning.training.optim.cosine", "_partial_": True, "floor": 1.0}
     check_run(settings)
@@ -109,13 +109,13 @@ def find_lr(settings: TrainSettings) -> Suggestion:
 
 
 def _check_objective(objective: Mapping[str, Any] | None) -> None:
-    """Refuse policy gradients: their loss is around 0 however good the captions are."""
+    """Raise an error for policy-gradient objectives, whose loss stays near 0."""
     name = str((objective or {}).get("_target_")).rpartition(".")[2]
     if name in REWARDED:
         raise ValueError(
-            f"objective={REWARDED[name]}: its loss does not fall as captions get better, so no "
-            "rate can be read from it; find one with objective=likelihood, or set optimizer.lr by "
-            "hand"
+            f"objective={REWARDED[name]}: its loss does not fall as captions improve, so no "
+            "learning rate can be read from it; find one with objective=likelihood, or set "
+            "optimizer.lr by hand"
         )
 
 
@@ -142,7 +142,7 @@ def _kept(trainer: Part) -> list[str]:
 
 
 def running_mean(losses: Sequence[float]) -> list[float]:
-    """Exponential mean of the losses so far, without bias towards 0."""
+    """Exponential moving average of the losses, with the bias towards 0 corrected."""
     mean, means = 0.0, []
     for number, loss in enumerate(losses, 1):
         mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
@@ -151,7 +151,7 @@ def running_mean(losses: Sequence[float]) -> list[float]:
 
 
 def steepest(rates: Sequence[float], smoothed: Sequence[float]) -> float | None:
-    """The rate at which the smoothed loss falls most, before it is least; None: it never falls."""
+    """Rate of the steepest fall of the smoothed loss before its minimum; None if there is none."""
     finite = [loss for loss in smoothed if math.isfinite(loss)]
     if len(finite) <= SKIPPED + 1:
         return None
@@ -200,5 +200,5 @@ def _plot(
 
 @rank_zero_only
 def print_suggestion(rate: float, plot: Path) -> None:
-    """Print the learning rate that a sweep suggests."""
-    print(f"optimizer.lr={rate:.2g}: there the loss fell most; see {plot}")
+    """Print the learning rate suggested by a sweep."""
+    print(f"Suggested learning rate: optimizer.lr={rate:.2g}, where the loss fell most; see {plot}")

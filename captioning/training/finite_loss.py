@@ -1,4 +1,4 @@
-"""Stops a run whose loss is not finite, without waiting for the device in every step."""
+"""Stop a run whose loss is not finite, without waiting for the device at every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class HostCopy:
-    """A small tensor on its way from the device to the host.
+    """Asynchronous copy of a small tensor from the device to the host.
 
     Args:
         tensor: tensor on any device.
@@ -30,11 +30,11 @@ class HostCopy:
             self._arrived.record()
 
     def has_arrived(self) -> bool:
-        """Whether `read` will not wait."""
+        """Whether `read` will return without waiting."""
         return self._arrived is None or self._arrived.query()
 
     def read(self) -> list[Any]:
-        """The values; waits for the device where they have not arrived."""
+        """Return the values; wait for the device if they have not arrived."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._values.tolist()
@@ -42,7 +42,7 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """The losses of a step: the total, then those of its captions."""
+    """Losses of a step: the total loss, then the loss of each caption."""
 
     epoch: int
     number: int
@@ -51,10 +51,10 @@ class _Step:
 
 
 class FiniteLoss(pl.Callback):
-    """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal.
+    """Stop a run whose loss is NaN or infinite, before checkpoint and journal are written.
 
-    A step's losses are checked when they arrive from the device, a step or two later; all of them
-    before an epoch's end and before anything is saved.
+    A step's losses are checked when they arrive from the device, one or two steps later. All losses
+    are checked before an epoch ends and before anything is saved.
     """
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class FiniteLoss(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Look at the losses that have arrived, and at all after an epoch's last step.
+        """Check the losses that have arrived; after an epoch's last step, check all losses.
 
         Raises:
-            ValueError: one is not finite; names the step, the captions and the remedy.
+            ValueError: a loss is not finite; the message names step, captions and remedy.
         """
         losses = torch.cat([outputs["loss"].detach().reshape(1), outputs["per_sample"].detach()])
         step = _Step(
@@ -85,23 +85,23 @@ class FiniteLoss(pl.Callback):
         self._look(wait=trainer.is_last_batch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at all losses of an epoch that was cut short."""
+        """Check all losses of an epoch that was cut short."""
         self._look(wait=True)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at all losses before the weights are validated."""
+        """Check all losses before the weights are validated."""
         self._look(wait=True)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Look at all losses before the weights are saved."""
+        """Check all losses before the weights are saved."""
         self._look(wait=True)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Discard the losses of the current epoch: the device may not answer any more."""
+        """Discard the losses of the current epoch, as the device may not respond any more."""
         self._under_way.clear()
 
     def _look(self, *, wait: bool) -> None:
@@ -111,7 +111,7 @@ class FiniteLoss(pl.Callback):
             self._warn_of_equal(step)
 
     def _warn_of_equal(self, step: _Step) -> None:
-        """Say it if all captions of the first step have one loss: those who rank them cannot."""
+        """Warn if all captions of the first step have one loss, as curation cannot rank them."""
         if self._has_looked:
             return
         _, *per_sample = step.losses.read()

@@ -1,4 +1,4 @@
-"""The inputs that a run reads before it starts: rosters, the readers of its batches, a backbone."""
+"""Inputs that a run reads before it starts: rosters, readers of batches, a backbone."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Inputs:
     """The inputs of a run.
 
     Attributes:
-        splits: the samples.
+        splits: samples of each split.
         pictures: see `Pictures`.
-        readers: all that batches hold beside tokens, by name, in order.
-        steps: context after the steps of the training data; empty without training data.
+        readers: readers of a batch's contents other than tokens, by name, in order.
+        steps: context after the data steps of the training set; empty without a training set.
     """
 
     splits: Splits
@@ -46,12 +46,12 @@ def load_inputs(
     only: Roster | None = None,
     check: Callable[[Splits], None] | None = None,
 ) -> Inputs:
-    """Read everything that the settings name.
+    """Read all inputs that the settings name.
 
     Args:
         settings: the run's settings.
-        only: for evaluation, this roster replaces all splits, and no step is applied.
-        check: gets the splits before anything is computed from their photos.
+        only: roster for evaluation, which replaces all splits; no data step is applied.
+        check: called with the splits before anything is computed from their photos.
     """
     cache = Path(settings.paths.cache)
     steps = StepContext(split="eval", seed=settings.seed, cache_folder=cache)
@@ -69,7 +69,7 @@ def load_inputs(
 
 
 def read_splits(settings: AbstractDataSettings) -> tuple[Splits, StepContext]:
-    """All splits, from annotation files that are read once."""
+    """Read all splits, opening each annotation file once."""
     with files_kept():
         train, steps = read_train(settings)
         splits = Splits(
@@ -85,7 +85,7 @@ def read_splits(settings: AbstractDataSettings) -> tuple[Splits, StepContext]:
 
 
 def _text_reader(settings: TrainSettings) -> AbstractBatchReader:
-    """The reader that the model has for captions without photos."""
+    """Build the model's reader of captions without photos."""
     if not settings.model.texts:
         raise ValueError(
             f"corpus={settings.corpus.name} has captions without photos, from which "
@@ -97,11 +97,11 @@ def _text_reader(settings: TrainSettings) -> AbstractBatchReader:
 def load_pictures(
     chosen: Features, rosters: Sequence[Roster], *, whole_first: bool = False
 ) -> Pictures:
-    """The reader of the rosters' photos; features are computed where they are missing.
+    """Build the reader of the rosters' photos; compute missing features.
 
     Args:
         chosen: the config group ``features``.
-        rosters: whose photos are checked.
+        rosters: rosters whose photos are checked.
         whole_first: see `FeatureReader`.
 
     Raises:
@@ -130,10 +130,10 @@ def load_pictures(
 
 
 def check_imported(store: FeatureStore, rosters: Sequence[Roster]) -> None:
-    """Refuse imported features that do not suit the images of rosters.
+    """Raise an error if imported features do not fit the images of the rosters.
 
     Raises:
-        ValueError: images without features, or with photos of others (they go by image id).
+        ValueError: an image lacks features, or shows another image's photo.
     """
     for roster in rosters:
         store.positions_of_ids(list(roster.rows_by_image))
@@ -145,10 +145,9 @@ def check_imported(store: FeatureStore, rosters: Sequence[Roster]) -> None:
             last = sample
             if ids.setdefault(sample.image_path, sample.image_id) != sample.image_id:
                 raise ValueError(
-                    f"{roster.name}: {sample.sample_id} has the photo of image "
+                    f"{roster.name}: sample {sample.sample_id} has the photo of image "
                     f"{ids[sample.image_path]}, but imported features are found by image id: "
-                    f"choose "
-                    "features= with a backbone, or leave out the step that exchanges photos"
+                    "choose features= with a backbone, or leave out the step that exchanges photos"
                 )
 
 
@@ -160,13 +159,13 @@ def cached_features(
     progress: bool = True,
     elsewhere: Elsewhere | None = None,
 ) -> FeatureStore:
-    """Features of photos, computed where they are missing.
+    """Features of photos from the cache; compute missing features.
 
     Args:
         chosen: the config group ``features``.
-        backbone: built from it.
+        backbone: the backbone of these features.
         samples: a sample of each photo, for its boxes.
-        progress: show how far it is.
+        progress: whether to show a progress bar.
         elsewhere: see `ensure_features`.
     """
     boxes = None

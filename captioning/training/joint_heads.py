@@ -51,7 +51,7 @@ RANKS = (1, 5, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Photos and their captions as inputs of the heads.
+    """Photos and their captions as inputs of the joint-space heads.
 
     Attributes:
         pooled: ``(I, P) float16``, features from `JointSpace.pool`.
@@ -67,13 +67,13 @@ class Pairs:
 def read_pairs(
     roster: Roster, *, store: FeatureStore, sentences: SentenceEncoder, heads: JointSpace
 ) -> Pairs:
-    """Features and sentence vectors of a roster.
+    """Read the features and sentence vectors of a roster.
 
     Args:
         roster: photos with captions.
-        store: holds the grid features of its photos.
+        store: store of the grid features of the roster's photos.
         sentences: the frozen sentence encoder.
-        heads: say how a grid is pooled.
+        heads: the heads, which pool the grid features.
     """
     rows = list(roster.rows_by_image.values())
     positions = store.positions([roster.samples[first].image_path for first, *_ in rows])
@@ -89,12 +89,12 @@ def read_pairs(
 
 
 def read_rosters(settings: DataSettings, more: Data | None, *, num_more: int) -> dict[str, Roster]:
-    """The splits ``train``, ``val`` and ``test`` of a data set, and two of another.
+    """Read the splits ``train``, ``val`` and ``test`` of a dataset, and two splits of another.
 
     Args:
         settings: settings of the data set.
-        more: another one, whose first photos become ``train_more``, the others ``test_more``.
-        num_more: how many are trained on.
+        more: another dataset, whose first photos become ``train_more``, the others ``test_more``.
+        num_more: number of photos in ``train_more``.
 
     Raises:
         ValueError: ``more`` has no more than ``num_more`` photos.
@@ -108,16 +108,16 @@ def read_rosters(settings: DataSettings, more: Data | None, *, num_more: int) ->
             samples = [s for s in roster.samples if (s.image_id in first) == is_first]
             if not samples:
                 raise ValueError(
-                    f"more={more.name} has {len(roster.rows_by_image)} photos and "
-                    f"num_more={num_more} of them are for training: none is left for the test; "
-                    f"lower num_more"
+                    f"more={more.name} has {len(roster.rows_by_image)} photos, and "
+                    f"num_more={num_more} takes all for training, so the test has no photos; lower "
+                    "num_more"
                 )
             rosters[split] = build_roster(f"{more.name}/{split}", samples, roster.dropped)
     return rosters
 
 
 def join_pairs(parts: Sequence[Pairs]) -> Pairs:
-    """Photos and captions of several rosters as one set."""
+    """Join photos and captions of several rosters into one set."""
     starts = torch.tensor([0] + [len(part.pooled) for part in parts[:-1]]).cumsum(0)
     return Pairs(
         pooled=torch.cat([part.pooled for part in parts]),
@@ -129,7 +129,7 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 
 def first_captions(roster: Roster, number: int) -> Roster:
-    """The first ``number`` captions of every photo."""
+    """First ``number`` captions of every photo."""
     rows_of_first = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
     samples = [sample for sample in roster.samples if sample.row in rows_of_first]
     return build_roster(roster.name, samples, roster.dropped)
@@ -138,10 +138,9 @@ def first_captions(roster: Roster, number: int) -> Roster:
 def contrastive_loss(
     images: Tensor, captions: Tensor, image_index: Tensor, scale: Tensor
 ) -> Tensor:
-    """Mean of the losses of finding a caption's photo, and a photo's caption, in the batch.
+    """Contrastive loss (InfoNCE) of photos and captions in a batch, mean of both directions.
 
-    InfoNCE (van den Oord et al., 2018) in both directions; other captions of the same photo do not
-    count as wrong answers.
+    See van den Oord et al., 2018. Other captions of the same photo do not count as negatives.
 
     Args:
         images: ``(I, D)`` unit vectors of different photos.
@@ -161,7 +160,7 @@ def contrastive_loss(
 def batches(
     image_index: Tensor, *, batch_size: int, captions_per_image: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """One pass over the photos in random order, each with some of its captions.
+    """Yield batches of one pass over the photos in random order, each with some of its captions.
 
     Args:
         image_index: ``(N,) int64``, the photo of each caption.
@@ -189,15 +188,15 @@ def batches(
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsTraining(AbstractSettings):
-    """``training`` of heads.
+    """Settings in ``training``: the training loop of the joint-space heads.
 
     Attributes:
         num_epochs: passes over the photos.
-        batch_size: photos.
+        batch_size: photos per batch.
         captions_per_image: maximum number of captions of a photo in a pass.
         lr, weight_decay: learning rate and weight decay of AdamW.
-        ema_decay: decay of the averaged weights, an update.
-        val_every: passes between two scores.
+        ema_decay: decay of the averaged weights per update.
+        val_every: passes between two validations.
     """
 
     num_epochs: PositiveInt
@@ -211,7 +210,7 @@ class HeadsTraining(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsSettings(AbstractSettings):
-    """``heads`` of the joint space; see `JointSpace`."""
+    """Settings in ``heads``: sizes of the joint-space heads; see `JointSpace`."""
 
     width: PositiveInt
     size: PositiveInt
@@ -223,13 +222,13 @@ class HeadsSettings(AbstractSettings):
 def fit(
     heads: JointSpace, train: Pairs, val: Pairs, *, settings: HeadsTraining, seed: int
 ) -> tuple[JointSpace, list[dict[str, float]]]:
-    """Train heads.
+    """Train the joint-space heads and return their averaged weights with validation scores.
 
     Args:
         heads: heads with new weights; trained in place.
         train: training data.
         val: scored every ``settings.val_every`` passes and at the end.
-        settings: see there.
+        settings: see `HeadsTraining`.
         seed: seed of batches and dropout.
 
     Returns:
@@ -273,7 +272,7 @@ def _loss(
 
 @torch.inference_mode()
 def score(heads: JointSpace, pairs: Pairs) -> dict[str, float]:
-    """Retrieval scores of heads, and the mean cosine of matched pairs."""
+    """Retrieval scores of the heads, and the mean cosine of matched pairs."""
     images = heads.eval().embed_pooled(pairs.pooled.float())
     texts = heads.embed_sentences(pairs.sentences)
     matched_cosine = (texts * images[pairs.image_index]).sum(1).mean()
@@ -297,7 +296,7 @@ def train_joint_space(
     training: HeadsTraining,
     out: Name,
 ) -> dict[str, Any]:
-    """Train the heads of the joint space, and write them with a card beside them.
+    """Train the heads of the joint space; write them and a model card.
 
     Args:
         data: photos with captions.
@@ -307,8 +306,8 @@ def train_joint_space(
         seed: seed of all draws.
         threads: threads of torch; None: its own choice.
         first_images: photos of a split that are read; None: all.
-        num_more: photos of ``more`` that are trained on.
-        limit_captions: captions of a photo that are trained on, from the first; None: all.
+        num_more: number of photos of ``more`` to train on.
+        limit_captions: maximum number of training captions per photo, from the first; None: all.
         sentences: encoder of the captions.
         heads: their sizes.
         training: settings of the loop.
@@ -368,7 +367,7 @@ def _described(roster: Roster) -> dict[str, Any]:
 def retrieval_scores(
     images: Tensor, captions: Tensor, image_index: Tensor, *, seed: int = 0
 ) -> dict[str, float]:
-    """Recall at 1, 5 and 10 in both directions, and how well cosines tell matched from shuffled.
+    """Retrieval recall at 1, 5 and 10 in both directions, and the AUC of matched pairs.
 
     A tie counts against the right answer, so equal embeddings find nothing.
 

@@ -1,7 +1,7 @@
-"""Loggers whose curves a resumed run continues: CSV, wandb and MLflow.
+"""CSV, wandb and MLflow loggers whose curves a resumed run continues.
 
 Lightning's own CSV logger overwrites its file when a run resumes. wandb and MLflow continue a curve
-by the id that the run folder keeps.
+by the id stored in the run folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IDS = Path("logs") / "ids.json"
 
 @final
 class CsvLogger(Logger):
-    """A row for each time that something is logged, and a column for each name.
+    """CSV logger with a row per logged step and a column per logged name.
 
     Rows are appended at once, so a killed run loses none. A new name adds a column and rewrites the
     file.
@@ -50,22 +50,22 @@ class CsvLogger(Logger):
 
     @property
     def name(self) -> str:
-        """The folder above the version."""
+        """Name of the folder above the version."""
         return self._name
 
     @property
     def version(self) -> str | int:
-        """The innermost folder."""
+        """Name of the innermost folder."""
         return self._version
 
     @property
     def save_dir(self) -> str:
-        """The folder of the file."""
+        """Parent folder of the log folders."""
         return str(self.path.parent)
 
     @rank_zero_only
     def begin(self, step: int) -> None:
-        """Drop the rows of updates that are made again, and a row that was cut off.
+        """Drop a truncated row and the rows of updates that the resumed run repeats.
 
         Args:
             step: number of updates done; at 0 the file starts empty.
@@ -92,7 +92,7 @@ class CsvLogger(Logger):
             file.write(_lines([row], columns))
 
     def log_hyperparams(self, *arguments: Any, **keywords: Any) -> None:
-        """Nothing: the run folder has ``config.yaml``."""
+        """Ignore hyperparameters, as the run folder has ``config.yaml``."""
 
     def _write(self, rows: Sequence[Row]) -> None:
         columns = self._columns or list(FIRST_COLUMNS)
@@ -106,7 +106,7 @@ def _lines(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The complete rows of a file of curves, as text by column; empty if there is no file."""
+    """Complete rows of a file of curves, as text by column; empty if the file does not exist."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -121,7 +121,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
-    """Lightning's logger of Weights & Biases.
+    """Build Lightning's logger of Weights & Biases.
 
     Args:
         save_dir: the run folder; keeps files and id.
@@ -144,7 +144,7 @@ def mlflow_logger(
     sweep: str | None = None,
     uri: str | None = None,
 ) -> MLFlowLogger:
-    """Lightning's logger of MLflow.
+    """Build Lightning's logger of MLflow.
 
     Args:
         save_dir: the run folder; keeps the id, and the files where there is no server.
@@ -174,23 +174,23 @@ def mlflow_logger(
 
 
 def need(logger: str, *, module: str) -> None:
-    """Refuse a logger whose package is not installed; nothing is imported.
+    """Raise an error if a logger's package is not installed, without importing it.
 
     Raises:
-        ModuleNotFoundError: says how to install it.
+        ModuleNotFoundError: the package is missing; the message says how to install it.
     """
     if importlib.util.find_spec(module) is None:
         raise missing(module, extra=EXTRA, purpose=f"logger={logger}")
 
 
 def kept_id(run: str | Path, logger: str) -> str | None:
-    """The id under which a run was logged before, if it was."""
+    """Identifier under which a run was logged before; None if it was not."""
     path = Path(run) / IDS
     return read_json(path).get(logger) if path.is_file() else None
 
 
 def keep_id(run: str | Path, logger: str, key: str) -> str:
-    """Write a run's id down; returns it."""
+    """Write a run's logging identifier to the run folder and return it."""
     path = Path(run) / IDS
     ids = read_json(path) if path.is_file() else {}
     if ids.get(logger) != key:

@@ -1,4 +1,4 @@
-"""Keeps a training's memory from growing, and names settings to lower if it is too small."""
+"""Keep memory from growing during training, and name settings to lower if it runs out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_PROCESSOR = ("can't allocate memory", "not enough memory")
 
 
 class GiveMemoryBack(pl.Callback):
-    """Keeps a training on a CPU from growing, see `captioning.runtime.cores.step_ended`."""
+    """Return freed memory during training on a CPU, see `captioning.runtime.cores.step_ended`."""
 
     def on_train_batch_end(
         self,
@@ -28,14 +28,14 @@ class GiveMemoryBack(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Count the step."""
+        """Count the training step."""
         if pl_module.device.type == "cpu":
             step_ended()
 
 
 @contextmanager
 def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
-    """Within it, an error of too little memory names the settings to lower.
+    """Within the block, an out-of-memory error names the settings to lower.
 
     Args:
         settings: the run's settings.
@@ -63,14 +63,14 @@ def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
 
 
 def _when_generating(settings: TrainSettings) -> str:
-    """What to lower for searches."""
+    """Settings to lower when generation of captions runs out of memory."""
     beam = settings.search.get("beam_size")
     smaller_beam = f", or search.beam_size={beam}" if beam else ""
     return f"lower loader.eval_batch_size={settings.loader['eval_batch_size']}{smaller_beam}"
 
 
 def when_training(settings: TrainSettings) -> str:
-    """The settings of this config to lower for an update."""
+    """Settings of this config to lower when an update runs out of memory."""
     size = settings.loader["batch_size"]
     number = settings.trainer.get("accumulate_grad_batches", 1)
     advice = [

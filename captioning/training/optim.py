@@ -1,4 +1,4 @@
-"""Learning-rate schedules over a horizon of updates or over epochs, and optimisers in 8 bits."""
+"""Learning-rate schedules over updates or epochs, and an 8-bit optimiser."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def adamw8bit(
     weight_decay: NonNegativeFloat = 0.01,
     paged: bool = False,
 ) -> Optimizer:
-    """AdamW of bitsandbytes, whose two means take a byte a weight each, not four.
+    """AdamW of bitsandbytes with 8-bit states: one byte per weight and mean instead of four.
 
     Blocks of 256 values share a scale. Tensors of fewer than 4,096 weights keep means in 32 bits.
 
     Args:
         parameters: parameters to train.
         lr: learning rate.
-        weight_decay: at each update, times the learning rate.
+        weight_decay: weight decay, multiplied by the learning rate at each update.
         paged: keep the means in memory that the driver moves between a GPU and the host.
 
     Raises:
         ModuleNotFoundError: bitsandbytes is not installed.
-        SettingError: weights are divided among processes.
+        SettingError: weights are sharded over processes.
     """
     purpose = f"optimizer={'paged_' * paged}adamw8bit"
     library = import_extra("bitsandbytes.optim", extra="quantize", purpose=purpose)
@@ -57,7 +57,7 @@ def adamw8bit(
 
 
 class EpochLR(LambdaLR):
-    """A schedule of epochs, not of updates."""
+    """Learning-rate schedule that changes per epoch, not per update."""
 
     interval = "epoch"
 
@@ -71,13 +71,13 @@ def linear(
     warmup_steps: PositiveInt | None = None,
     may_end_rising: bool = False,
 ) -> LambdaLR:
-    """Rise over the first updates, then fall in a line to 0.
+    """Linear schedule: the rate rises over the first updates, then falls linearly to 0.
 
     Args:
         optimizer: its learning rate is the highest one.
         horizon: updates of the whole run.
         warmup: share of the horizon in [0, 1) over which the rate rises.
-        warmup_steps: updates over which it rises, below the horizon, in the place of a share.
+        warmup_steps: updates over which the rate rises, below the horizon; replaces ``warmup``.
         may_end_rising: the horizon may be shorter than ``warmup_steps``, as in transformers: the
             run then ends before it reaches the highest rate.
     """
@@ -99,13 +99,13 @@ def cosine(
     warmup_steps: PositiveInt | None = None,
     floor: Fraction = 0.0,
 ) -> LambdaLR:
-    """Rise over the first updates, then half a cosine to ``floor``.
+    """Cosine schedule: the rate rises over the first updates, then falls to ``floor``.
 
     Args:
         optimizer: its learning rate is the highest one.
         horizon: updates of the whole run.
         warmup: share of the horizon in [0, 1) over which the rate rises.
-        warmup_steps: updates over which it rises, below the horizon, in the place of a share.
+        warmup_steps: updates over which the rate rises, below the horizon; replaces ``warmup``.
         floor: share of the highest rate at the end, in [0, 1].
     """
     rise = _rise_in(horizon, warmup, warmup_steps)
@@ -122,14 +122,14 @@ def cosine(
 def cosine_by_epoch(
     optimizer: Optimizer, *, horizon: int, num_epochs: PositiveInt, floor: Fraction = 0.0
 ) -> LambdaLR:
-    """Half a cosine to ``floor`` in steps: a rate an epoch, however many updates that has.
+    """Cosine schedule with one rate per epoch, whatever the epoch's number of updates.
 
-    BLIP's fine-tuning: the last of five epochs has a tenth of the first one's rate.
+    BLIP's fine-tuning uses it: the last of five epochs has a tenth of the first epoch's rate.
 
     Args:
         optimizer: its learning rate is the first epoch's.
-        horizon: updates of the whole run, which play no part: epochs from which curation has
-            removed samples are as far down as others.
+        horizon: updates of the whole run; unused, so that samples removed by curation do not change
+            an epoch's rate.
         num_epochs: number of epochs of the whole run.
         floor: share of the highest rate after the last epoch, in [0, 1].
     """
@@ -145,18 +145,18 @@ def cosine_by_epoch(
 def rounds(
     optimizer: Optimizer, *, horizon: int, num_rounds: PositiveInt = 4, scale: PositiveFloat = 0.5
 ) -> LambdaLR:
-    """Rounds of equal length, each a line to 0 from ``scale`` times the former one's start.
+    """Schedule of equal rounds, each linear to 0 from ``scale`` times the former round's start.
 
     Bujimalla et al., Step 3: four rounds, scaled by 0.5 (Sch1) or 0.8 (Sch2).
 
     Args:
-        optimizer: its learning rate is the first round's initial one.
+        optimizer: its learning rate is the initial rate of the first round.
         horizon: updates of the whole run.
         num_rounds: at least 1; not more than there are updates.
         scale: above 0.
 
     Raises:
-        ValueError: numbers out of their range.
+        ValueError: a number is out of its range.
     """
     if not 1 <= num_rounds <= horizon or not scale > 0:
         raise ValueError(
@@ -173,10 +173,10 @@ def rounds(
 
 
 def _rise_in(horizon: int, warmup: float, warmup_steps: int | None) -> float:
-    """Updates over which the rate rises; a share need not be a whole number of them.
+    """Number of updates over which the rate rises; a share may give a fractional number.
 
     Raises:
-        ValueError: numbers out of their range.
+        ValueError: a number is out of its range.
     """
     if horizon < 1 or not 0 <= warmup < 1:
         raise ValueError(
@@ -197,5 +197,5 @@ def _rise(update: int, steps: float) -> float:
 
 
 def _remaining(update: int, horizon: int, start: float) -> float:
-    """Share of the falling part that is still to come, 1 to 0."""
+    """Remaining share of the decay after the warm-up, from 1 to 0."""
     return min(1.0, max(0.0, (horizon - update) / (horizon - start)))

@@ -1,4 +1,4 @@
-"""Checkpoints within an epoch, written when a signal stops the run, or at a fixed interval."""
+"""Write checkpoints within an epoch, at a fixed interval or when a signal stops the run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LAG = 2
 
 
 class Preemption(pl.Callback):
-    """Writes ``checkpoints/preempted.ckpt`` after an update, and ends a run that a signal stops.
+    """Write ``checkpoints/preempted.ckpt`` after an update; end a run that a signal stops.
 
-    The checkpoint holds all that resuming with the next batch needs. None is written after an
+    The checkpoint holds everything needed to resume with the next batch. None is written after an
     epoch's last update, because `last.ckpt` holds the epoch's end. A run that is stopped there ends
     once `last.ckpt` is written. List this callback after all callbacks that have a state.
 
@@ -54,7 +54,7 @@ class Preemption(pl.Callback):
         self._under_way: deque[HostCopy] = deque()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the place of Lightning's handlers, which end a run between any two lines."""
+        """Replace Lightning's signal handlers, which would end a run at any line."""
         self.signals.deferred = True
         self.signals.install()
         # With several processes it would ask the device in every step whether one has got SIGTERM,
@@ -64,10 +64,10 @@ class Preemption(pl.Callback):
         self._under_way.clear()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stop between two epochs; not called where an epoch resumes.
+        """Stop between two epochs; not called if training resumes within the epoch.
 
         Raises:
-            Stopped: a signal has come, to any process.
+            Stopped: a process has received a signal.
         """
         self._remove(trainer)
         if number := self._agreed_now(trainer):
@@ -76,10 +76,10 @@ class Preemption(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Stop where the step before was saved: it has been logged by now.
+        """Stop if a checkpoint was written after the last step, whose values are logged by now.
 
         Raises:
-            Stopped: it was.
+            Stopped: a checkpoint was written and a signal asks to stop.
         """
         if self.stop:
             raise Stopped("", number=self.stop)
@@ -92,7 +92,7 @@ class Preemption(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Save, if requested and this was the last batch of an update."""
+        """Save a checkpoint if requested and if this was the last batch of an update."""
         wish = self._agreed(trainer)
         is_updated, self._step = trainer.global_step > self._step, trainer.global_step
         if not wish or not is_updated or trainer.is_last_batch or _is_validated(trainer):
@@ -104,22 +104,22 @@ class Preemption(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the config, so that a checkpoint of another run is known as such."""
+        """Store the config in the checkpoint, so that another run's checkpoint is recognised."""
         checkpoint["config"] = self.config
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The last epoch's checkpoint is there."""
+        """Remove the checkpoint, as the last epoch has its own."""
         self._remove(trainer)
         self.stop = self._agreed_now(trainer)
 
     def _wish(self) -> int:
-        """What this process wants."""
+        """Request of this process: a signal's number, or a code for a periodic checkpoint."""
         if self.signals.received or self.minutes is None:
             return self.signals.received
         return DUE if time.monotonic() - self._saved >= 60 * self.minutes else 0
 
     def _agreed(self, trainer: pl.Trainer) -> int:
-        """What is wanted of this step; with several processes it was said two steps ago."""
+        """Request on which the processes agreed; with several processes, from two steps ago."""
         if trainer.world_size == 1:
             return self._wish()
         self._under_way.append(HostCopy(_exchanged(trainer, self._wish())))
@@ -128,27 +128,27 @@ class Preemption(pl.Callback):
         return int(self._under_way.popleft().read()[0])
 
     def _agreed_now(self, trainer: pl.Trainer) -> int:
-        """The signal that any process has got, or 0; waits for all of them."""
+        """Signal that any process has received, or 0; waits for all processes."""
         self._under_way.clear()
         if trainer.world_size == 1:
             return self.signals.received
         return int(_exchanged(trainer, self.signals.received).item())
 
     def _remove(self, trainer: pl.Trainer) -> None:
-        """Remove the checkpoint, which an epoch's end has overtaken."""
+        """Remove the checkpoint once the epoch's own checkpoint is newer."""
         if trainer.is_global_zero:
             self.path.unlink(missing_ok=True)
 
 
 def _exchanged(trainer: pl.Trainer, value: int) -> torch.Tensor:
-    """The largest value of all processes, ``(1,)`` on the device."""
+    """Start an all-reduce with the maximum over all processes, ``(1,)`` on the device."""
     values = torch.full((1,), value, device=trainer.strategy.root_device)
     dist.all_reduce(values, op=dist.ReduceOp.MAX)
     return values
 
 
 def _is_validated(trainer: pl.Trainer) -> bool:
-    """Whether a validation follows this batch, which a checkpoint from before would leave out."""
+    """Whether validation follows this batch; a checkpoint saved before would skip it."""
     every = trainer.val_check_batch
     if not isinstance(every, int):
         return False

@@ -1,4 +1,4 @@
-"""Checks before a run starts: settings, parts, data, space on the disk."""
+"""Checks before a run starts: settings, parts, data and disk space."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ MIN_FREE_BYTES = 512 * 2**20
 
 
 def check_run(settings: TrainSettings) -> None:
-    """Refuse a run that could not end well on this machine.
+    """Raise an error for a run that is sure to fail on this machine.
 
     Raises:
-        ValueError, OSError: see `check_settings`; or devices that this machine does not have.
+        ValueError, OSError: see `check_settings`; or the machine lacks the devices.
     """
     check_settings(settings)
     if settings.optimizer.get("paged") and not uses_cuda(settings.accelerator):
         raise SettingError(
             "optimizer.paged",
-            "got true, and this run trains on no GPU of CUDA, whose driver moves pages",
+            "got true, but this run trains on no CUDA GPU, which paging needs",
             "choose optimizer=adamw8bit, which has the same states",
         )
     _try("trainer", lambda: _build_trainer(settings.trainer))
@@ -74,7 +74,7 @@ def check_run(settings: TrainSettings) -> None:
 
 
 def settings_of(config: DictConfig) -> TrainSettings:
-    """The settings of a training on this machine.
+    """Validate the config of a training on this machine and return its settings.
 
     Args:
         config: composed.
@@ -88,7 +88,7 @@ def settings_of(config: DictConfig) -> TrainSettings:
 
 
 def settled(config: DictConfig) -> DictConfig:
-    """The config of a training with this machine's values in place of ``auto``.
+    """Replace ``auto`` in the config of a training with values for this machine.
 
     ``trainer.precision`` becomes ``bf16-mixed`` where the device multiplies bfloat16 in hardware,
     else ``32-true``: a processor that has to emulate bfloat16 trains ten times slower with it than
@@ -108,13 +108,13 @@ def settled(config: DictConfig) -> DictConfig:
 
 
 def check_settings(settings: TrainSettings) -> None:
-    """Refuse a run that would fail on any machine, such as those of a queue.
+    """Raise an error for settings that would fail on any machine, such as one of a queue.
 
     Raises:
-        ValueError: settings that do not go together.
+        ValueError: settings are incompatible.
         PermissionError: the run folder cannot be written.
-        FileNotFoundError: no keep-list at ``curation.keep``.
-        OSError: too little space for checkpoints.
+        FileNotFoundError: the keep-list ``curation.keep`` does not exist.
+        OSError: the disk has too little space for checkpoints.
     """
     _check_monitors(settings)
     check_start(settings.start_from, new_words=settings.new_words)
@@ -130,7 +130,7 @@ def check_settings(settings: TrainSettings) -> None:
 
 
 def _check_keep(keep: str | None) -> None:
-    """Refuse a keep-list that is not there: it is read when all features are computed."""
+    """Raise an error if the keep-list is missing, before all features are computed."""
     if keep is not None and not Path(keep).is_file():
         raise FileNotFoundError(
             f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
@@ -139,7 +139,7 @@ def _check_keep(keep: str | None) -> None:
 
 
 def _check_monitors(settings: TrainSettings) -> None:
-    """Refuse a score that nothing logs: training would end after its first epoch."""
+    """Raise an error for a monitored score that is never logged and would end training early."""
     names = [f"val/{name}" for metric in settings.metrics.val for name in scores_of(metric)]
     names.append("val/distinct")
     validates = settings.trainer.get("limit_val_batches") != 0
@@ -172,7 +172,7 @@ def _check_score(key: str, score: str, known: Sequence[str], *, is_logged: bool)
 
 
 def _check_pictures(chosen: Features) -> None:
-    """Refuse features without a kind, a reader or imported features."""
+    """Raise an error for features without a kind, a reader or imported features."""
     if not (chosen.imported or chosen.reader or chosen.kind):
         raise ValueError(
             "features.kind: must be grid or regions where features.reader is not set, got null"
@@ -201,10 +201,10 @@ def _check_number(metric: str, least: int, search: AbstractSearch) -> None:
 
 
 def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
-    """Refuse a search that a run's own validation and test cannot use.
+    """Raise an error for a search that a run's own validation and test cannot use.
 
     Raises:
-        ValueError: it needs constraints, or the model lacks a part that it needs.
+        ValueError: the search needs constraints, or a part that the model lacks.
     """
     if search.needs_machines:
         raise ValueError(
@@ -216,7 +216,7 @@ def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
 
 
 def _try_foreign_parts(settings: TrainSettings) -> None:
-    """Build what torch and Lightning define: their ranges stand in their code alone."""
+    """Build objects of torch and Lightning, as only their own code checks their arguments."""
     number = torch.nn.Parameter(torch.zeros(1))
     _try("optimizer", lambda: build_part(settings.optimizer)([number]))
     for name, callback in (settings.callbacks or {}).items():
@@ -240,7 +240,7 @@ def _try(key: str, build: Callable[[], Any]) -> None:
 
 
 def fast_bfloat16(accelerator: str) -> bool:
-    """Whether the device of a Lightning ``accelerator`` has instructions for bfloat16 products."""
+    """Whether the device of a Lightning ``accelerator`` multiplies bfloat16 in hardware."""
     if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if accelerator not in ("auto", "cpu"):

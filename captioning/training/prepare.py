@@ -1,9 +1,9 @@
-"""``captioning prepare`` and ``find-objects``: prepares a data set, or lists its missing files.
+"""``captioning prepare`` and ``find-objects``: prepare a dataset or detect objects in it.
 
-``captioning prepare data=NAME`` downloads, unpacks, extracts features and checks. A download
-resumes after a broken connection, and an archive is unpacked completely or not at all.
-``captioning prepare metrics`` fetches the parts of SPICE that pip does not bring.
-The exit status is 1 when something is missing or wrong.
+``captioning prepare data=NAME`` downloads, unpacks, checks and extracts features. A download
+resumes after a broken connection, and an archive is unpacked completely or not at all. ``captioning
+prepare metrics`` fetches the parts of SPICE that pip does not bring. The exit status is 1 when
+something is missing or wrong.
 
 ``captioning find-objects data=NAME split=train detector=NAME`` detects objects in photos. Training,
 augmentation and evaluation then read them with ``steps=[take_detections]`` and
@@ -82,19 +82,19 @@ def prepare(
     verify: bool = False,
     plugins: Sequence[Name] = (),
 ) -> bool:
-    """Check and fetch the files of a data set, check its photos, build its features.
+    """Download and check a dataset's files, check its photos, and compute its features.
 
     Args:
         data: the data set.
         paths: folders.
         features: features of its photos.
-        spread: runs the computation of features; None: this process does.
-        download: fetch files that have an address.
+        spread: distributes the computation of features; None: this process computes them.
+        download: whether to download files that have an address.
         verify: read all features, also features of other data in the same folder.
         plugins: packages that other processes import.
 
     Returns:
-        Whether the data set is ready; the missing files were listed.
+        Whether the dataset is ready; missing files are listed.
 
     Raises:
         ValueError: damaged annotations, photos or features.
@@ -115,7 +115,7 @@ def prepare(
     if missing:
         console.print(
             f"{len(missing)} of {len(files)} files of {data.name} are missing in "
-            f"{root.absolute()}: put them there (or set CAPTIONING_DATA) and run this again",
+            f"{root.absolute()}: put them there (or set CAPTIONING_DATA) and repeat the command",
             soft_wrap=True,
         )
         return False
@@ -126,7 +126,7 @@ def prepare(
 
 
 def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> list[str]:
-    """Download files that have an address; each address once. Returns the errors."""
+    """Download files that have an address, each address once. Return the errors."""
     problems: list[str] = []
     by_url: dict[str, list[NeededFile]] = {}
     for file in files:
@@ -137,7 +137,7 @@ def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> li
     root.mkdir(parents=True, exist_ok=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
-        locked(root / ".prepare.lock", subject=f"the data set in {root}", notify=console.print),
+        locked(root / ".prepare.lock", subject=f"the dataset in {root}", notify=console.print),
         Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bars,
     ):
         for url, group in by_url.items():
@@ -168,7 +168,7 @@ def _fetch_group(url: str, group: list[NeededFile], root: Path, bars: Progress) 
 
 
 def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
-    """The files that a data set needs, whether they are here, and where they come from."""
+    """Table of the files that a dataset needs: whether they exist and where they come from."""
     table = Table(title=f"files of {name} in {root.absolute()}", show_lines=False)
     for column in ("file", "state", "what", "where from"):
         table.add_column(column, overflow="fold")
@@ -181,7 +181,7 @@ def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
 
 
 def _rosters(data: Data, console: Console, *, imported: str | None, cache: str) -> list[Roster]:
-    """All splits, their photos checked; what was left out is shown."""
+    """Read all splits, check their photos, and print what was left out."""
     rosters: list[Roster] = []
     table = Table(title=f"splits of {data.name}")
     for column in ("split", "captions", "images", "left out"):
@@ -202,7 +202,7 @@ def _rosters(data: Data, console: Console, *, imported: str | None, cache: str) 
 
 
 def _has_photos(roster: Roster) -> bool:
-    """A roster of text alone names photos that lie nowhere."""
+    """Whether a roster's photos exist; a dataset of text only names photos without files."""
     return any(photo_exists(sample.image_path) for sample in roster.samples)
 
 
@@ -215,17 +215,17 @@ def _features(
     *,
     verify: bool,
 ) -> None:
-    """Build what features of a data set are missing, and print it."""
+    """Compute the missing features of a dataset and print the result."""
     pictured = rosters if chosen.imported else [r for r in rosters if _has_photos(r)]
     samples = {s.image_path: s for roster in pictured for s in roster.samples}
     if not samples:
-        console.print(f"{name}: captions without photos, so no features are built")
+        console.print(f"{name}: captions without photos, so no features are computed")
         return
     if chosen.imported:
         store = FeatureStore.open(chosen.imported)
         check_imported(store, rosters)
     elif chosen.kind is None or chosen.backbone is None:
-        console.print(f"features={chosen.name}: nothing to build, pixels are used")
+        console.print(f"features={chosen.name} reads pixels, so no features are computed")
         return
     else:
         backbone = build_part(chosen.backbone)
@@ -242,7 +242,7 @@ def _features(
 
 
 class FeatureWorker:
-    """Computes features in any process.
+    """Computes features in any process or on any machine.
 
     Args:
         values: the config group ``features``, plain.
@@ -259,7 +259,7 @@ class FeatureWorker:
         self._extraction = Extraction(backbone, chosen.kind, load_rgb, device, precision)
 
     def __call__(self, items: Sequence[Photo]) -> Records:
-        """A record ``(R, D) float16`` a photo."""
+        """Return the features of each photo, ``(R, D) float16``."""
         batches = self._extraction.in_batches(items, self._batch_size, self._num_threads)
         return [record for records in batches for record in records]
 
@@ -267,7 +267,7 @@ class FeatureWorker:
 def spread_features(
     chosen: Features, part: Part | None, identity: str, *, plugins: Sequence[str] = ()
 ) -> Elsewhere | None:
-    """Computes features on other machines; None: this process itself.
+    """Compute features on other machines; None: this process computes them.
 
     Args:
         chosen: the config group ``features``.
@@ -307,8 +307,8 @@ def spread_features(
 def _check(expected: str, identity: str) -> None:
     if identity != expected:
         raise ValueError(
-            f"features: a worker has the backbone {identity}, this machine {expected}; give all "
-            "machines the same weights"
+            f"features: a worker has the backbone {identity}, this machine has {expected}; give "
+            "all machines the same weights"
         )
 
 
@@ -322,7 +322,7 @@ def download(
     pause_seconds: float = 2.0,
     timeout: float = 60,
 ) -> None:
-    """Fetch ``url`` to ``path``, which appears only when it is complete and checked.
+    """Download ``url`` to ``path``, which appears only once it is complete and verified.
 
     The bytes of an earlier try (``.NAME.part``) are kept if the server says that its file is still
     the same (ETag or Last-Modified).
@@ -331,15 +331,15 @@ def download(
         url: http or https.
         path: path to write to; its folder must exist.
         progress: shows the bytes.
-        sha256: hexadecimal digest of the file; another file is refused.
-        attempts: tries in a row that bring nothing before it gives up.
-        pause_seconds: between two tries.
-        timeout: seconds without a byte that end a try.
+        sha256: expected hexadecimal digest of the file.
+        attempts: consecutive attempts without progress before the download fails.
+        pause_seconds: pause between two attempts.
+        timeout: seconds without a byte after which an attempt ends.
 
     Raises:
-        ConnectionError: the server cannot be reached, refuses, or breaks off every time.
-        ValueError: another kind of address, or the file has another digest.
-        OSError: no space.
+        ConnectionError: the server cannot be reached, refuses, or breaks every connection.
+        ValueError: the address is not http or https, or the digest differs.
+        OSError: the disk is full.
     """
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url}: only http and https addresses can be fetched")
@@ -370,7 +370,7 @@ def download(
 
 
 def unpack(archive: Path, root: Path, members: Sequence[str]) -> None:
-    """Take files or folders out of a zip archive; each appears complete or not at all.
+    """Extract files or folders from a zip archive; each appears complete or not at all.
 
     Args:
         archive: the zip file.
@@ -388,8 +388,8 @@ def unpack(archive: Path, root: Path, members: Sequence[str]) -> None:
                 names = [name for name in file.namelist() if _inside(name, path)]
                 if not names:
                     raise ValueError(
-                        f"{archive}: holds no {path}; it begins with "
-                        f"{', '.join(file.namelist()[:3])}"
+                        f"{archive} holds no {path}, but {', '.join(file.namelist()[:3])} and so "
+                        "on: download the archive again"
                     )
                 file.extractall(staging, names)
         for path in members:
@@ -407,7 +407,7 @@ def _inside(name: str, path: str) -> bool:
 
 
 def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: float) -> None:
-    """One try: append to ``part``, or start again if the server's file has changed."""
+    """Make one download attempt; append to ``part``, or restart if the server's file changed."""
     num_bytes, validator = _earlier(part)
     headers = {"Range": f"bytes={num_bytes}-", "If-Range": validator} if num_bytes else {}
     request = urllib.request.Request(url, headers=headers)
@@ -435,7 +435,7 @@ def _note(part: Path) -> Path:
 
 
 def _earlier(part: Path) -> tuple[int, str]:
-    """Bytes that can be kept and the server's mark for them; ``(0, "")`` to start again."""
+    """Number of bytes to keep and the server's mark for them; ``(0, "")`` to restart."""
     try:
         validator = str(json.loads(_note(part).read_text(encoding="utf-8"))["validator"])
         # A weak ETag does not promise the same bytes.
@@ -486,7 +486,7 @@ def find_objects(
     batch_size: PositiveInt,
     out: Name,
 ) -> tuple[Path, int]:
-    """Look at all photos of a split that ``out`` does not have yet.
+    """Detect objects in all photos of a split that the file ``out`` does not cover yet.
 
     Args:
         data: the data set.
@@ -529,7 +529,7 @@ def _arguments(detector: Part) -> dict[str, Any]:
 
 
 def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
-    """The photos that a file has already; it is repaired, if necessary."""
+    """Photos that a file of detections already covers; a truncated last line is repaired."""
     if not out.is_file():
         return set()
     text = out.read_text(encoding="utf-8")
@@ -548,7 +548,7 @@ def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
 def _lines(
     detector: AbstractDetector, roster: Roster, image_ids: list[str], batch_size: int
 ) -> Iterator[list[str]]:
-    """A line of the file for every photo, batch by batch."""
+    """Yield a line of the file for every photo, batch by batch."""
     paths = {key: roster.samples[rows[0]].image_path for key, rows in roster.rows_by_image.items()}
     batches = [
         image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)

@@ -1,6 +1,6 @@
-"""The processes of a run end together: each notices at once when another one ends.
+"""End all processes of a run together: each notices at once when another one ends.
 
-Without this they wait for it, with gloo until an error that names no process, with NCCL for up to
+Without this module they wait: with gloo until an error that names no process, with NCCL for up to
 half an hour. Each process has a connection to process 0, which the operating system closes when
 either of them ends, however that happens.
 """
@@ -42,14 +42,14 @@ FOREIGN_SIGNS = ("gloo", "nccl", "connection", "socket", "timed out", "timeout")
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a process ended.
+    """Report on how a process ended.
 
     Attributes:
         rank: rank of the process.
         host: its machine.
-        how: ``"done"``; ``"lost"``: without a word; ``"failed"``: with an error; ``"stopped"``: by
-            a signal.
-        error: its first line.
+        how: ``"done"``; ``"lost"``: without a report; ``"failed"``: with an error; ``"stopped"``:
+            by a signal.
+        error: first line of the error.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class Ending:
 
 
 class Lifeline:
-    """Connections to other processes, watched by a thread.
+    """Connections to the run's other processes, watched by a thread.
 
     Args:
         rank: rank of this process.
@@ -88,7 +88,7 @@ class Lifeline:
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
     def tell(self, error: BaseException | None) -> None:
-        """Tell the other processes how this one ends; the first report counts."""
+        """Report to the other processes how this process ends; only the first report counts."""
         if self._told:
             return
         self._told, how = True, "done"
@@ -98,17 +98,17 @@ class Lifeline:
         self._send(Ending(rank=self.rank, host=socket.gethostname(), how=how, error=text))
 
     def leave(self) -> None:
-        """Nothing is watched any more."""
+        """Stop watching the connections."""
         self._over.set()
 
     def cause(self, error: BaseException) -> Ending | None:
-        """The end of another process, if ``error`` came of it or it has the same error."""
+        """The other process's end that caused ``error``; also if both have the same error."""
         self._ends.set()
         self._noticed.wait(HEARING if self.rank or is_of_connections(error) else 0)
         return self.ending
 
     def line(self, ending: Ending) -> str:
-        """The message for the user."""
+        """Message for the user about the end of another process."""
         last = self.folder.last_checkpoint or "the start, as no epoch had ended"
         what = {"failed": " with an error, which it told", "stopped": " by a signal"}
         return (
@@ -126,7 +126,7 @@ class Lifeline:
                     self._notice(ending)
 
     def _read(self, link: socket.socket) -> Iterator[Ending]:
-        """Endings that a connection tells of, or its own."""
+        """Read the reports that a connection sends, or report the loss of the connection."""
         try:
             content = link.recv(4096)
         except OSError:
@@ -153,7 +153,7 @@ class Lifeline:
         threading.Thread(target=self._end, args=(ending,), daemon=True).start()
 
     def _end(self, ending: Ending) -> None:
-        """End this process, should it not do so by itself."""
+        """End this process if it does not end by itself."""
         if self._over.wait(GRACE[ending.how]):
             return
         if self._ends.is_set() and self._over.wait(ORDERLY):
@@ -186,7 +186,7 @@ def _keep_alive(link: socket.socket) -> None:
 
 
 def is_of_connections(error: BaseException) -> bool:
-    """Whether an error is torch's of processes that do not hear each other any more."""
+    """Whether an error is torch's error about a lost connection between processes."""
     text = str(error).lower()
     return isinstance(error, DistError) or (
         isinstance(error, RuntimeError) and any(sign in text for sign in FOREIGN_SIGNS)
@@ -194,7 +194,7 @@ def is_of_connections(error: BaseException) -> bool:
 
 
 def connected(trainer: pl.Trainer, folder: RunFolder) -> Lifeline | None:
-    """The lifeline of a run; called in all processes at once. None where they cannot connect."""
+    """Connect the processes of a run; called in all at once. None if they cannot connect."""
     rank, world_size = trainer.global_rank, trainer.world_size
     strategy: Any = trainer.strategy
     main = str(strategy.cluster_environment.main_address)
@@ -210,7 +210,7 @@ def connected(trainer: pl.Trainer, folder: RunFolder) -> Lifeline | None:
             else:
                 links = {_joined(main, port, secret, rank): (0, host)}
         except OSError as error:
-            log.warning(f"process {rank} is not informed when others end: {error}")
+            log.warning(f"process {rank} will not notice when other processes end: {error}")
             return None
     return Lifeline(rank=rank, world_size=world_size, links=links, folder=folder)
 
@@ -240,7 +240,7 @@ def _joined(main: str, port: int, secret: str, rank: int) -> socket.socket:
 
 
 class EndTogether(pl.Callback):
-    """Connects the processes of a run, and tells the others of an error.
+    """Connect the processes of a run, and report an error to the others.
 
     Args:
         folder: the run's folder.
@@ -259,13 +259,13 @@ class EndTogether(pl.Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Tell of an error, but not of one that comes of another process's end."""
+        """Report an error, unless another process's end caused it."""
         if self.lifeline is not None and not is_of_connections(exception):
             self.lifeline.tell(exception)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Within, the end of another process ends this one, with a line that tells why.
+        """Within the block, end this process if another one ends, with a message that says why.
 
         Raises:
             ConnectionError: another process ended.
@@ -296,7 +296,7 @@ class EndTogether(pl.Callback):
 
 
 def _spare_children() -> None:
-    """Stop Lightning's own watch, which ends all processes without a word when one ends."""
+    """Disable Lightning's own watch, which ends all processes without a message when one ends."""
     for thread in threading.enumerate():
         if thread.name == "child-process-observer":
             vars(thread)["_child_processes"] = []

@@ -1,6 +1,6 @@
-"""Reads the data that a config names: the splits, a corpus, and the training set.
+"""Read the data that a config names: the splits, a corpus and the training set.
 
-`check_photos` decodes each photo once, and remembers which are damaged.
+`check_photos` decodes each photo once and caches the list of damaged photos.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Stamp = tuple[int, int]
 
 
 def settings_of_run(folder: Path) -> DataSettings:
-    """Compares a run's data with the present files, see `data_checks.check_opened`.
+    """Settings of a run's folder, after its data were compared with the current files.
 
     Raises:
         FileNotFoundError, ValueError: see `RunFolder.config`.
@@ -49,22 +49,22 @@ def settings_of_run(folder: Path) -> DataSettings:
 
 
 def read_roster(settings: AbstractDataSettings, split: str) -> Roster:
-    """One split of ``settings.data``, as the steps for every split leave it.
+    """Read one split of ``settings.data`` and apply the data steps meant for every split.
 
-    It is cut to ``first_images`` and has no broken photos.
+    The roster is cut to ``first_images`` and has no broken photos.
 
     Raises:
-        ValueError: the data set has no such split, or a step does not suit it.
+        ValueError: the data set has no such split, or a data step does not fit the split.
     """
     steps = [step for step in build_steps(settings.steps) if step.every_split]
     return apply_steps(_read_split(settings, split), steps, _context(settings, split))
 
 
 def read_with_steps(settings: AbstractDataSettings, split: str) -> tuple[Roster, StepContext]:
-    """One split, or `CORPUS`, after all steps of ``settings.steps``, and the steps' context.
+    """Read one split, or `CORPUS`, and apply all data steps; return their context, too.
 
     Raises:
-        ValueError: the data set has no such split, or a step does not suit it.
+        ValueError: the data set has no such split, or a data step does not fit the split.
     """
     context = _context(settings, split)
     if split == CORPUS:
@@ -75,12 +75,12 @@ def read_with_steps(settings: AbstractDataSettings, split: str) -> tuple[Roster,
 
 
 def read_train(settings: AbstractDataSettings) -> tuple[Roster, StepContext]:
-    """The training set: the training split, or a corpus, after all steps; see `StepContext`."""
+    """Read the training set, a split or a corpus, and apply all data steps; see `StepContext`."""
     return read_with_steps(settings, CORPUS if trains_on_text(settings) else "train")
 
 
 def check_data(settings: AbstractDataSettings) -> None:
-    """Refuse wrong settings of the data before anything is read.
+    """Raise an error for wrong data settings before anything is read.
 
     Raises:
         ValueError: ``first_images`` or a setting of a step is missing or wrong.
@@ -91,7 +91,7 @@ def check_data(settings: AbstractDataSettings) -> None:
 
 
 def build_steps(chosen: Mapping[str, Part]) -> list[AbstractStep]:
-    """The steps of the config group ``steps``, in order.
+    """Build the data steps of the config group ``steps``, in order.
 
     Raises:
         ValueError: a setting of a step is missing or wrong.
@@ -99,7 +99,7 @@ def build_steps(chosen: Mapping[str, Part]) -> list[AbstractStep]:
     steps = []
     for part in chosen.values():
         if missing := sorted(OmegaConf.missing_keys(part)):
-            raise ValueError(f"give {missing[0]}=..., which has no default")
+            raise ValueError(f"set {missing[0]}=..., which has no default")
         steps.append(build_part(part, _convert_="all"))
     return steps
 
@@ -138,12 +138,12 @@ def _log_dropped(roster: Roster) -> None:
 
 
 def trains_on_text(settings: AbstractDataSettings) -> bool:
-    """Whether training sees captions alone."""
+    """Whether training uses captions only, without photos."""
     return bool(settings.corpus.train)
 
 
 def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPUS) -> Roster:
-    """The captions of a corpus, without its photos.
+    """Read the captions of a corpus, without its photos.
 
     Args:
         chosen: the corpus.
@@ -151,7 +151,7 @@ def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPU
         group: key of the corpus, for errors.
 
     Raises:
-        ValueError, OSError: there is no corpus or it cannot be read, or an invalid share of it.
+        ValueError, OSError: the corpus is missing or unreadable, or its share is invalid.
     """
     if not chosen.train:
         where = "corpus" if group == CORPUS else f"corpus@{group}"
@@ -167,9 +167,9 @@ def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPU
 
 
 def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roster:
-    """Some of a roster's captions, drawn at random and at least one.
+    """Draw a random share of a roster's captions, at least one.
 
-    Larger shares of one seed hold the smaller ones.
+    With the same seed, a larger share contains the smaller ones.
 
     Args:
         roster: not empty.
@@ -188,11 +188,11 @@ def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roste
 
 
 def read_annotations(entry: Part, *, imported: str | None) -> Roster:
-    """The roster of a split's reader; where features were imported, its photos need not be there.
+    """Read the roster of a split; with imported features its photos need not exist.
 
     Args:
         entry: the reader and its arguments.
-        imported: folder of imported features, if these stand for the photos.
+        imported: folder of imported features, if they replace the photos.
     """
     if imported and entry.get("missing_photos") == "error":
         return build_part(entry, missing_photos="keep")
@@ -200,17 +200,17 @@ def read_annotations(entry: Part, *, imported: str | None) -> Roster:
 
 
 def with_usable_photos(roster: Roster, entry: Part, *, imported: str | None, cache: str) -> Roster:
-    """The roster without unreadable photos; each photo is opened once.
+    """Roster without unreadable photos; each photo is opened once.
 
-    Photos that cannot be opened are recorded in ``dropped``. With imported features no photo is
-    opened: sizes that boxes are in pixels of are those that came with the features. Nor is it where
-    the reader keeps images without photos.
+    Photos that cannot be opened are recorded in ``dropped``. No photo is opened if the reader keeps
+    images without photos, or with imported features, which bring the photo sizes that boxes refer
+    to.
 
     Args:
         roster: roster of a split.
         entry: the reader and its arguments.
-        imported: folder of imported features, if these stand for the photos.
-        cache: folder that keeps which photos can be opened.
+        imported: folder of imported features, if they replace the photos.
+        cache: folder of the cached results.
     """
     if imported:
         return with_sizes(roster, FeatureStore.open(imported))
@@ -222,7 +222,7 @@ def with_usable_photos(roster: Roster, entry: Part, *, imported: str | None, cac
 
 
 def with_sizes(roster: Roster, store: FeatureStore) -> Roster:
-    """The roster with sizes of photos from a store, where annotations with boxes have none.
+    """Roster with photo sizes from a feature store, where annotations with boxes lack them.
 
     Args:
         roster: roster of images that may be in the store or not.
@@ -264,19 +264,19 @@ def check_photos(
     max_pixels: int = MAX_PIXELS,
     num_workers: int | None = None,
 ) -> list[Dropped]:
-    """Decodes each photo that was not checked before, and lists the bad ones by rule.
+    """Decode each photo that was not checked before, and list the bad photos by rule.
 
-    Results are kept, even if the check is stopped.
+    Results are cached, even if the check is stopped.
 
     Args:
         paths: photos; repeats are checked once.
         cache_path: JSON file of earlier results; a photo is decoded again when its size or its
             modification time differs.
-        max_pixels: a photo of more is dropped without decoding it.
+        max_pixels: a larger photo is dropped without decoding.
         num_workers: threads, as decoders release Python's lock; None: one per CPU core.
 
     Returns:
-        One `Dropped` a bad photo, ``item`` being its path, in the order given.
+        One `Dropped` for each bad photo in the given order; ``item`` is its path.
     """
     threads = num_cores() if num_workers is None else num_workers
     if max_pixels < 1 or threads < 1:
@@ -305,14 +305,14 @@ def check_photos(
 
 
 def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
-    """The roster without the samples of these photos, with new row numbers.
+    """Roster without the samples of these photos, with new row numbers.
 
     Args:
         roster: roster to thin out.
         dropped: the result of `check_photos`; entries of photos outside the roster are left out.
 
     Raises:
-        ValueError: no sample would be left.
+        ValueError: no sample would remain.
     """
     rules = {drop.item: drop for drop in dropped}
     if not any(str(sample.image_path) in rules for sample in roster.samples):
@@ -346,7 +346,7 @@ def _stamp(path: str) -> _Stamp | None:
 
 
 def _read_cache(path: Path, max_pixels: int) -> dict[str, list[Any]]:
-    """Earlier results; none when the file is missing, damaged, or of another limit.
+    """Read earlier results; empty if the file is missing, damaged or for another limit.
 
     A damaged cache costs only time, so it is built again and not reported.
     """

@@ -1,8 +1,7 @@
-"""Runs a training from a resolved config to a trained, tested run folder.
+"""Run a training from a resolved config to a trained and tested run folder.
 
-The vocabulary and the tokens of a run are kept under ``paths.cache`` for later starts and runs.
-Their file names encode all inputs, so that none is ever out of date. All processes of a run, and
-other runs, share them.
+Vocabulary and tokens are cached under ``paths.cache`` for all processes and later runs. File names
+encode all inputs, so that no cached file is ever out of date.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """The built parts of a run."""
+    """Parts of a run, built from its settings."""
 
     model: AbstractCaptioner
     datamodule: CaptionDataModule
@@ -100,20 +99,20 @@ class Experiment:
 
 
 def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str, float]:
-    """Train and test; everything is left in ``settings.run_dir``.
+    """Train and test a captioner; write all results to ``settings.run_dir``.
 
     Args:
         settings: the run's settings.
-        finished: called in the first process when the run has ended, with its data; with None
-            where it had ended before, as what this does may have been cut short.
+        finished: called with the run's data in the first process when the run has ended; with None
+            if the run had ended before.
 
     Returns:
         The test scores by name.
 
     Raises:
-        ValueError: the folder holds a run of other settings, or they do not go together.
-        MemoryError: too little memory; names the settings to lower.
-        Stopped: a signal asked for it; the results so far are kept, and a Slurm job is requeued.
+        ValueError: the folder holds a run of other settings, or settings are incompatible.
+        MemoryError: too little memory; the message names settings to lower.
+        Stopped: a signal ended the run; results so far are kept, and a Slurm job is requeued.
     """
     check_run(settings)
     folder = RunFolder(Path(settings.run_dir))
@@ -129,7 +128,7 @@ def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep a second program out of a run's folder; further processes of this run are let in."""
+    """Lock a run's folder against other programs; further processes of this run may enter."""
     if getattr(rank_zero_only, "rank", 0) != 0:
         yield
         return
@@ -191,7 +190,7 @@ def set_up(settings: TrainSettings) -> None:
 
 @rank_zero_only
 def _check_finished(settings: TrainSettings, folder: RunFolder) -> None:
-    """Refuse to pass old scores off as those of data that have changed since."""
+    """Raise an error instead of showing old scores if the data have changed since."""
     try:
         with lasting_records():
             splits, _ = read_splits(settings)
@@ -205,12 +204,12 @@ def _check_finished(settings: TrainSettings, folder: RunFolder) -> None:
 
 @rank_zero_only
 def _forget_failure(folder: RunFolder) -> None:
-    """At the start, and at the end once more: a second program may have failed at the lock."""
+    """Delete the record of an earlier failure, at the start and again at the end."""
     forget_failure(folder.path)
 
 
 def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
-    """Scores of the test split, if there is one."""
+    """Test the captioner; None if there is no test split."""
     if experiment.datamodule.test is None:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
@@ -223,7 +222,7 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
 
 
 def _finish_loggers(trainer: pl.Trainer) -> None:
-    """Close wandb's run: the next run of a sweep in this process would continue it."""
+    """Close wandb's run, as the next run of a sweep in this process would continue it."""
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
@@ -245,7 +244,7 @@ def _quieten(settings: TrainSettings, folder: Path) -> None:
 
 
 def build(settings: TrainSettings, run: RunFolder, signals: StopSignals) -> Experiment:
-    """Read the data, build the model, and join them to a trainer, which ends on signals."""
+    """Read the data, build the model, and join them with a trainer that ends on signals."""
     with lasting_records():
         begin = rank_zero_only(partial(begin_with, settings, run))
         inputs = load_inputs(settings, check=begin)
@@ -277,10 +276,10 @@ def build(settings: TrainSettings, run: RunFolder, signals: StopSignals) -> Expe
 
 
 def suit_machine(settings: TrainSettings, model: AbstractCaptioner) -> None:
-    """Let a model train as ``speed`` and ``trainer`` ask for.
+    """Configure a model for the settings ``speed`` and ``trainer``.
 
     Raises:
-        ValueError: the model cannot, see `check_speed` and `compile_model`.
+        ValueError: the model does not support them, see `check_speed` and `compile_model`.
     """
     check_speed(settings, model)
     compile_model(settings, model)
@@ -292,9 +291,9 @@ def suit_machine(settings: TrainSettings, model: AbstractCaptioner) -> None:
 def build_captioner(
     settings: TrainSettings, inputs: Inputs, folder: Path | None = None
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
-    """The model that training begins with, new or of another run, and its loaders.
+    """Build the captioner that training begins with, new or from ``start_from``, and its loaders.
 
-    Which captions are cut is written into the run's folder, if it is given.
+    Captions that are cut are listed in the run's folder, if it is given.
     """
     start = load_start(settings.start_from, features=settings.features.name)
     if start is None:
@@ -320,7 +319,7 @@ def build_captioner(
 
 
 def _new_tokenizer(settings: TrainSettings, splits: Splits) -> AbstractTokenizer:
-    """A tokenizer of the training captions and of those that the vocabulary counts beside them."""
+    """Build a tokenizer from the training captions and the vocabulary's additional captions."""
     further = [build_roster("words", splits.words)] if splits.words else []
     if settings.vocabulary.train:
         number = settings.first_images
@@ -330,7 +329,7 @@ def _new_tokenizer(settings: TrainSettings, splits: Splits) -> AbstractTokenizer
 
 
 def build_objective(settings: TrainSettings) -> Objective | None:
-    """The objective that training minimises; None: the model's own loss."""
+    """Build the objective that training minimises; None: the model's own loss."""
     objective = settings.objective
     if not objective or not isinstance(objective, DictConfig):
         return None
@@ -344,14 +343,14 @@ def build_objective(settings: TrainSettings) -> Objective | None:
 
 @rank_zero_only
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
-    """``dropped.json``: all that the rosters leave out, and by which rule."""
+    """Write ``dropped.json``: all items that the rosters leave out, with the rule for each."""
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
 @rank_zero_only
 def _write_steps(steps: StepContext, folder: Path) -> None:
-    """Write what the steps know for people and later commands, one file each."""
+    """Write files on the data steps, for people and later commands, one per step."""
     if steps.truth:
         write_json(folder / "noise_truth.json", steps.truth)
     if steps.planted_words:
@@ -368,7 +367,7 @@ def build_datamodule(
     *,
     tokens: TokenTable | None = None,
 ) -> CaptionDataModule:
-    """The loaders of a run."""
+    """Build the data loaders of a run."""
     return CaptionDataModule(
         splits=inputs.splits,
         tokenizer=tokenizer,
@@ -382,7 +381,7 @@ def build_datamodule(
 def build_model(
     settings: TrainSettings, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
 ) -> AbstractCaptioner:
-    """The captioner with its parts bound, as a module that Lightning trains."""
+    """Build the captioner with its parts bound, as a Lightning module."""
     training = {
         "optimizer": build_part(settings.optimizer),
         "schedule": build_part(settings.schedule),
@@ -400,17 +399,17 @@ def fit(
     checkpoint: Path | None,
     signals: StopSignals,
 ) -> None:
-    """Train.
+    """Train the model, resuming from a checkpoint if one is given.
 
     Args:
-        trainer: trainer of the run, whose folder is its own.
+        trainer: trainer of the run, with a folder of its own.
         model: model to train.
-        datamodule: gives the batches.
+        datamodule: source of the batches.
         checkpoint: the file to resume from.
         signals: signals that the trainer's `Preemption` listens to.
 
     Raises:
-        Stopped: a signal asks for it; the message says how to resume.
+        Stopped: a signal ended training; the message says how to resume.
         KeyboardInterrupt: the user stops the run; the message says how to resume.
         ValueError: settings that Lightning refuses.
     """
@@ -444,7 +443,7 @@ def fit(
 
 
 def quieten_loaders(datamodule: CaptionDataModule) -> None:
-    """Silence advice on loader processes where it is wrong."""
+    """Silence Lightning's advice on loader processes where it is wrong."""
     if not datamodule.reads_pixels:
         # Cached features are read in milliseconds: loader processes would only cost time.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
@@ -453,7 +452,7 @@ def quieten_loaders(datamodule: CaptionDataModule) -> None:
 
 
 def _stop_at_end(trainer: pl.Trainer) -> int:
-    """The signal that came, to any process, while the last epoch ended."""
+    """Signal that any process received while the last epoch ended."""
     callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
     stops = [callback.stop for callback in callbacks if isinstance(callback, Preemption)]
     return max(stops, default=0)
@@ -469,7 +468,7 @@ def _how_to_go_on(trainer: pl.Trainer) -> str:
 
 @rank_zero_only
 def print_summary(name: str, folder: Path, scores: Mapping[str, float]) -> None:
-    """Print the test scores and where the run's files are."""
+    """Print the test scores and the locations of the run's files."""
     console = Console(soft_wrap=True)
     if scores:
         table = Table(title=f"{name}, test")
@@ -480,9 +479,9 @@ def print_summary(name: str, folder: Path, scores: Mapping[str, float]) -> None:
         console.print(table)
     console.print(f"run folder: {folder}")
     if (folder / "report.html").is_file():
-        console.print(f"what happened, on a page: {folder / 'report.html'}")
+        console.print(f"report of the run: {folder / 'report.html'}")
     if (folder / "curation.jsonl").is_file():
-        console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")
+        console.print(f"report on curation: {folder / 'curation' / 'report.html'}")
 
 
 def build_tokenizer(
@@ -493,14 +492,14 @@ def build_tokenizer(
     *,
     cache: str,
 ) -> AbstractTokenizer:
-    """The tokenizer of a run; a vocabulary that was counted before is read.
+    """Build the tokenizer of a run; read a cached vocabulary if there is one.
 
     Args:
         chosen: the tokenizer's class and settings.
         train: captions of the vocabulary.
-        further: captions of the vocabulary that are not trained on.
+        further: captions of the vocabulary that are not in the training set.
         uncounted: origins of captions of ``train`` that the vocabulary leaves out.
-        cache: folder of what later starts and runs may use.
+        cache: cache folder for later starts and runs.
     """
     counted = _without(train, uncounted)
     rosters = [counted, *further]
@@ -529,12 +528,12 @@ def build_tokenizer(
 
 
 def tokens_of(roster: Roster, tokenizer: AbstractTokenizer, *, cache: str) -> TokenTable:
-    """Tokens of all captions of a roster; those that were made before are mapped into memory.
+    """Tokens of all captions of a roster; cached tokens are memory-mapped.
 
     Args:
         roster: roster of N captions.
         tokenizer: the run's tokenizer.
-        cache: folder of what later starts and runs may use.
+        cache: cache folder for later starts and runs.
     """
 
     def make() -> TokenTable:
@@ -554,7 +553,7 @@ def tokens_of(roster: Roster, tokenizer: AbstractTokenizer, *, cache: str) -> To
 
 
 def _without(train: Roster, origins: Collection[str]) -> Roster:
-    """The roster without samples of such origins; itself where it has none."""
+    """Roster without samples of these origins; the same roster if there are none."""
     samples = [sample for sample in train.samples if sample.origin not in origins]
     return train if len(samples) == len(train) else build_roster(train.name, samples)
 
@@ -569,7 +568,7 @@ def _table_path(cache: str, roster: Roster, tokenizer: AbstractTokenizer) -> Pat
 
 
 def _path(cache: str, content: list[Any], suffix: str) -> Path:
-    """The file of something that depends on ``content`` and on versions."""
+    """Path of a cache file, named by ``content`` and versions."""
     text = json.dumps([*content, FORMAT, *map(version, PACKAGES)], sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
     return Path(cache) / "tokens" / f"{name}{suffix}"
@@ -590,10 +589,10 @@ def _kept(
     make: Callable[[], Value],
     save: Callable[[Value], object],
 ) -> Value:
-    """What a file holds; where there is none, or a damaged one, it is made and saved.
+    """Read a cached value; compute and save it if the file is missing or damaged.
 
-    One process makes it, others wait. A folder that cannot be written, or has no locks, costs time
-    alone: each process makes its own.
+    One process computes the value while others wait. If the folder is read-only or has no locks,
+    each process computes its own value.
     """
     value = _read(path, read)
     if value is not None:
@@ -612,11 +611,11 @@ def _kept(
 
 
 def _read(path: Path, read: Callable[[], Value]) -> Value | None:
-    """What a file holds; None where there is no good one."""
+    """Read a cached value; None if the file is missing or damaged."""
     if not path.is_file():
         return None
     try:
         return read()
     except (ValueError, OSError) as error:
-        log.warning(f"{error}: it is computed again")
+        log.warning(f"{error}; it will be computed again")
         return None

@@ -1,4 +1,4 @@
-"""The settings of a training, with types and ranges; those of parts stand at their classes.
+"""Typed settings of a training, with ranges; parts check their own settings in their classes.
 
 `TrainSettings` is built once from the composed config, or from a run folder's config.
 """
@@ -34,7 +34,7 @@ from captioning.inference.building import AbstractCaptionerSettings, Features
 from captioning.metrics.coco import MetricName, TokenizerName
 
 Part = DictConfig
-"""A mapping with ``_target_``, which `captioning.config.build.build_part` builds."""
+"""Config mapping with ``_target_``, which `captioning.config.build.build_part` builds."""
 
 
 # Lightning's others are for double precision, and for an engine that is no part of the project.
@@ -44,11 +44,11 @@ Precision = Literal[
 
 
 MatmulPrecision = Literal["highest", "high", "medium"]
-"""Of products of ``float32`` matrices, as torch names it."""
+"""Precision of ``float32`` matrix products, as torch names it."""
 
 
 class OptimizerRanges(TypedDict):
-    """Ranges of torch's optimisers, whose own signatures have none."""
+    """Ranges for arguments of torch's optimisers, whose own signatures have none."""
 
     lr: NonNegativeFloat
     weight_decay: NonNegativeFloat
@@ -56,7 +56,7 @@ class OptimizerRanges(TypedDict):
 
 
 class TrainerRanges(TypedDict):
-    """Ranges of Lightning's trainer, whose own signature has none."""
+    """Ranges for arguments of Lightning's trainer, whose own signature has none."""
 
     precision: Precision | None
     num_nodes: PositiveInt
@@ -105,16 +105,16 @@ class Paths(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class NeededFile(AbstractSettings):
-    """An entry of a data set's ``files``.
+    """Entry of a dataset's ``files``: a file or folder that the dataset needs.
 
     Attributes:
         path: file or folder, relative to the data set's root.
-        what: its content.
-        source: who gives it, and where on their pages.
-        url: official address, or None where a person must ask for it.
-        sha256: digest of the file at ``url``; without it no file is fetched.
+        what: content of the file.
+        source: who provides the file, and where on their pages.
+        url: official address; None if people must request the file.
+        sha256: digest of the file at ``url``; without a digest, no file is downloaded.
         unpack: ``url`` gives a zip archive that holds ``path``.
-        photos: it holds photos, which imported features make needless.
+        photos: whether it holds photos, which imported features replace.
     """
 
     path: Name
@@ -128,7 +128,7 @@ class NeededFile(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Entities(AbstractSettings):
-    """How a model finds a photo's entities; None: as the model says."""
+    """Settings of how a model finds a photo's entities; None: the model's default."""
 
     photo_names: Name | None = None
     threshold: Fraction | None = None
@@ -136,14 +136,14 @@ class Entities(AbstractSettings):
     temperature: PositiveFloat | None = None
 
     def chosen(self) -> dict[str, Any]:
-        """The settings that are not None, by name."""
+        """Settings that are not None, by name."""
         values = {name: getattr(self, name) for name in self.known()}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(AbstractSettings):
-    """The config group ``data``: its splits, and the settings that their readers share."""
+    """Config group ``data``: a dataset's splits and the settings that their readers share."""
 
     name: Name
     train: Part | None = None
@@ -159,14 +159,14 @@ class Data(AbstractSettings):
 
     @property
     def splits(self) -> dict[str, Part]:
-        """The reader of each split by name; errors of further keys come last."""
+        """Reader of each split by name; raises an error for unknown keys."""
         parts = {**vars(self), **self.further}
         return {name: part for name, part in parts.items() if isinstance(part, DictConfig)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus(AbstractSettings):
-    """The config groups ``corpus`` and ``vocabulary``: captions without photos."""
+    """Config groups ``corpus`` and ``vocabulary``: captions without photos."""
 
     name: Name = "none"
     train: Part | None = None
@@ -195,14 +195,14 @@ class Curation(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class FindLr(AbstractSettings):
-    """``find_lr``: a sweep of learning rates.
+    """Config section ``find_lr``: a sweep of learning rates.
 
     Attributes:
-        lowest, highest: rates of the first and the last update.
-        num_updates: at least 20.
+        lowest, highest: learning rates of the first and the last update.
+        num_updates: number of updates, at least 20.
 
     Raises:
-        ValueError: numbers that make no sweep.
+        ValueError: the numbers give no sweep.
     """
 
     lowest: PositiveFloat = 1e-7
@@ -217,7 +217,7 @@ class FindLr(AbstractSettings):
             )
 
     def rate(self, update: int) -> float:
-        """The rate of an update, from 0."""
+        """Learning rate of an update, counted from 0."""
         share = update / (self.num_updates - 1)
         return self.lowest * (self.highest / self.lowest) ** share
 
@@ -228,7 +228,7 @@ NO_STEPS: Mapping[str, Part] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractDataSettings(AbstractSettings):
-    """The settings that select the captions and photos of a command."""
+    """Settings that select the captions and photos for a command."""
 
     data: Data
     paths: Paths
@@ -241,12 +241,12 @@ class AbstractDataSettings(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(AbstractDataSettings):
-    """These alone, of a command with further keys or of a finished run."""
+    """Data settings without other settings, for commands with further keys or finished runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(AbstractDataSettings, AbstractCaptionerSettings):
-    """All keys of a training; those with defaults are missing in folders of older runs."""
+    """All settings of a training; settings with defaults may be missing in older run folders."""
 
     num_epochs: PositiveInt
     monitor: Name
@@ -280,10 +280,10 @@ class TrainSettings(AbstractDataSettings, AbstractCaptionerSettings):
 
     @property
     def accelerator(self) -> str:
-        """Lightning's setting for devices."""
+        """Value of Lightning's trainer argument ``accelerator``."""
         return str(self.trainer.get("accelerator", "auto"))
 
     @property
     def precision(self) -> Precision | None:
-        """The Lightning trainer's ``precision``; None for its default."""
+        """Value of Lightning's trainer argument ``precision``; None for its default."""
         return self.trainer.get("precision")

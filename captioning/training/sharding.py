@@ -1,4 +1,4 @@
-"""Weights, gradients and the optimiser's state in shards, a part on each GPU."""
+"""Fully sharded training: weights, gradients and optimiser states divided among GPUs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ENTRIES = ("training_step", "validation_step", "test_step", "losses", "candidate
 
 
 def is_sharded(strategy: Any) -> bool:
-    """Whether ``trainer.strategy`` divides a model among processes."""
+    """Whether ``trainer.strategy`` shards the model over processes."""
     return "ModelParallelStrategy" in str(getattr(strategy, "_target_", strategy))
 
 
 def shard(model: AbstractCaptioner) -> None:
-    """Let Lightning divide a model among the processes once these have started.
+    """Let Lightning shard a model over the processes once they have started.
 
     The model is one unit. Its weights are gathered when a step begins: models call parts of their
-    networks' layers, which could not gather their own.
+    networks' layers, which could not gather their own weights.
     """
     hook: Any = partial(_divide, model)
     hook.__name__ = "configure_model"
@@ -33,7 +33,7 @@ def shard(model: AbstractCaptioner) -> None:
 
 
 def load_weights(model: AbstractCaptioner, state: Mapping[str, Tensor]) -> None:
-    """Load complete weights into a model, which may be divided."""
+    """Load complete weights into a model that may be sharded."""
     if isinstance(model, FSDPModule):
         options = StateDictOptions(full_state_dict=True)
         set_model_state_dict(model, dict(state), options=options)

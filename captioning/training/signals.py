@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: noted while it trains, obeyed at once otherwise."""
+"""Signals that ask a run to end: deferred during training, obeyed at once otherwise."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ REQUEUE_SECONDS = 20.0
 
 
 class Stopped(BaseException):
-    """A run was ended by a signal; no error.
+    """Raised when a signal ends a run; this is not a failure.
 
     Args:
-        message: the results that are kept, and how to resume.
+        message: which results are kept, and how to resume.
         number: the signal's number.
 
     Attributes:
-        status: exit status, as shells report it. That of further processes is 0, as those that
-            started them would otherwise end the first process in its midst; but not before all
-            have met, as the others would wait for half an hour for one that seems to have done all.
+        status: exit status, as shells report it. Further processes exit with 0, as their launcher
+            would otherwise kill the first process; but only once all are connected, as the others
+            would else wait half an hour for a process that seems done.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
@@ -40,13 +40,13 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Takes SIGTERM, SIGUSR1 and SIGUSR2 within it; the handlers before are put back at its end.
+    """Handle SIGTERM, SIGUSR1 and SIGUSR2 within the block; restore earlier handlers at its end.
 
-    The first signal counts; further ones do not disturb files being written.
+    Only the first signal counts; further signals do not disturb files being written.
 
     Attributes:
         received: number of the first signal, or 0.
-        deferred: whether a signal is noted alone; otherwise it raises `Stopped` at once.
+        deferred: whether a signal is only recorded; otherwise it raises `Stopped` at once.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def install(self) -> None:
-        """Take the signals again, after somebody else has set handlers."""
+        """Install the signal handlers again, after other code has replaced them."""
         for number in self._previous:
             signal.signal(number, self._receive)
 
@@ -78,21 +78,21 @@ class StopSignals:
             raise Stopped("stopped before or after training; resume=auto resumes", number=number)
 
     def obey(self) -> None:
-        """Handle signals at once from now on, starting with a noted one.
+        """Obey signals at once from now on, starting with a recorded signal.
 
         Raises:
-            Stopped: one was.
+            Stopped: a signal was recorded.
         """
         self.deferred = False
         if self.received:
             raise Stopped("stopped after training; resume=auto resumes", number=self.received)
 
     def pass_on(self, stopped: Stopped) -> None:
-        """Requeue the job as the last act, if the signal asks for it.
+        """Requeue the Slurm job as the last act, if the signal asks for it.
 
-        A handler that was there before, such as submitit's, is called. Otherwise SIGUSR1 and
-        SIGUSR2 requeue the Slurm job, and SIGTERM does so if Slurm preempts it. Handlers stay in
-        place, as the queue sends further signals.
+        An earlier handler, such as submitit's, is called. Otherwise SIGUSR1 and SIGUSR2 requeue the
+        Slurm job, and SIGTERM does so if Slurm preempts it. Handlers stay in place, as the queue
+        sends further signals.
         """
         previous = self._previous.get(signal.Signals(stopped.number))
         job, is_last_word = job_id(os.environ), stopped.number == signal.SIGTERM
@@ -109,7 +109,7 @@ class StopSignals:
 
 
 def _rank() -> int:
-    """Number of this process of the run."""
+    """Rank of this process in the run."""
     from pytorch_lightning.utilities import rank_zero_only  # seconds, for commands that need none
 
     return int(getattr(rank_zero_only, "rank", 0) or 0)

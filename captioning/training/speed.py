@@ -27,18 +27,18 @@ FULL_BUFFERS = ("_mean", "_std", "_resizing")
 
 
 class HalfWeights(HalfPrecision):
-    """Weights in half precision; batches stay as they are.
+    """Precision plugin with half-precision weights, which leaves batches unchanged.
 
-    Lightning's own converts batches, which are frozen records. Here each model converts its inputs.
-    New tensors are ``float32`` as always: scores of searches need that.
+    Lightning's own plugin converts batches, which are frozen records. Here each model converts its
+    inputs. New tensors are ``float32`` as always: scores of searches need that.
     """
 
     def convert_input(self, data: Any) -> Any:
-        """The batch as it is."""
+        """Return the batch unchanged."""
         return data
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Weights and buffers in half precision, but for `FULL_BUFFERS`."""
+        """Convert weights and buffers to half precision, except `FULL_BUFFERS`."""
         kept = [
             (part, name, part._buffers[name])
             for part in module.modules()
@@ -51,25 +51,25 @@ class HalfWeights(HalfPrecision):
         return module
 
     def forward_context(self) -> AbstractContextManager[None]:  # pyright: ignore
-        """Nothing is changed."""
+        """Return an empty context."""
         return nullcontext()
 
 
 class MixedBfloat(MixedPrecision):
-    """``bf16-mixed`` that lets a fused optimiser's gradients be clipped.
+    """Precision plugin ``bf16-mixed`` that allows gradient clipping with a fused optimiser.
 
-    Lightning refuses that in any mixed precision, but gradients are scaled in ``16-mixed`` alone.
+    Lightning forbids it in any mixed precision, but only ``16-mixed`` scales gradients.
     """
 
     def clip_gradients(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Clip as without mixed precision."""
+        """Clip gradients as without mixed precision."""
         Precision.clip_gradients(self, optimizer, *args, **kwargs)
 
 
 def can_fuse(optimizer: Part, trainer: Part) -> bool:
-    """Whether an optimiser can make an update in one operation, on a GPU of this machine.
+    """Whether an optimiser supports fused updates on a GPU of this machine.
 
-    Not all optimisers can, and none can with ``16-mixed`` and clipping.
+    Not all optimisers do, and none does with ``16-mixed`` and clipping.
     """
     name = str(optimizer._target_).rpartition(".")[2]
     found = getattr(torch.optim, name, None)
@@ -81,14 +81,14 @@ def can_fuse(optimizer: Part, trainer: Part) -> bool:
 
 
 def uses_cuda(accelerator: str) -> bool:
-    """Whether Lightning's ``accelerator`` is a GPU of NVIDIA or AMD here."""
+    """Whether Lightning's ``accelerator`` means an NVIDIA or AMD GPU on this machine."""
     return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
 
 def own_device(settings: TrainSettings) -> torch.device:
-    """The device that this process trains on, before Lightning has taken it.
+    """Device that this process will train on, before Lightning has chosen it.
 
-    A network tried out on another GPU would leave hundreds of MB there.
+    A network tried on another GPU would leave hundreds of MB there.
     """
     if not uses_cuda(settings.accelerator):
         return torch.device("cpu")
@@ -99,28 +99,28 @@ def own_device(settings: TrainSettings) -> torch.device:
 
 
 def tell_of_speed(settings: TrainSettings) -> None:
-    """Where a GPU is used as exactly as a processor, log how it trains faster."""
+    """Log how to train faster, if a GPU computes with the exactness of a CPU."""
     exact = str(settings.precision) in ("32-true", "32")
     if uses_cuda(settings.accelerator) and exact and settings.speed == Speed():
         log.info(
-            f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs are then "
-            f"no longer equal to the bit (docs/guides/gpu.md)"
+            f"{torch.cuda.get_device_name()}: speed=gpu makes training faster, but two runs then "
+            "no longer agree bit by bit (docs/guides/gpu.md)"
         )
 
 
 def set_matmul_precision(chosen: MatmulPrecision | None) -> None:
-    """Tell torch how precise products of ``float32`` matrices are to be; None: ``"highest"``.
+    """Set torch's precision of ``float32`` matrix products; None: ``"highest"``.
 
-    Convolutions and recurrent layers of cuDNN go with them: torch uses TF32 for them by default.
+    This also sets cuDNN's convolutions and recurrent layers, for which torch defaults to TF32.
     """
     torch.set_float32_matmul_precision(chosen or "highest")
     torch.backends.cudnn.allow_tf32 = chosen not in (None, "highest")
 
 
 def set_cuda_graphs(settings: TrainSettings, model: AbstractCaptioner) -> None:
-    """Let a captioner train by CUDA graphs where ``speed.cuda_graphs`` says so.
+    """Use CUDA graphs in a captioner's training if ``speed.cuda_graphs`` says so.
 
-    Graphs read weights in fixed places, which shards have not.
+    CUDA graphs read weights at fixed addresses, which sharded weights lack.
     """
     chosen = settings.speed.cuda_graphs
     if (
@@ -132,7 +132,7 @@ def set_cuda_graphs(settings: TrainSettings, model: AbstractCaptioner) -> None:
 
 
 def precision_plugin(settings: TrainSettings) -> Precision | None:
-    """The replacement for Lightning's plugin for ``trainer.precision``, if there is one."""
+    """Own precision plugin for ``trainer.precision``; None to use Lightning's."""
     precision = settings.precision
     if precision in HALF:
         return HalfWeights(precision)
@@ -143,10 +143,10 @@ def precision_plugin(settings: TrainSettings) -> Precision | None:
 
 @contextmanager
 def computing_as_tested(settings: TrainSettings, model: AbstractCaptioner) -> Iterator[None]:
-    """Compute as a training does in its test, on the device of its captioner.
+    """Compute as a training's test does, on the device of its captioner.
 
-    ``trainer.precision`` and ``speed.matmul_precision`` are meant. Weights of a training in half
-    precision are converted and stay so.
+    This applies ``trainer.precision`` and ``speed.matmul_precision``. Weights of a training in half
+    precision are converted and stay converted.
     """
     precision = str(settings.precision)
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
@@ -164,11 +164,11 @@ def computing_as_tested(settings: TrainSettings, model: AbstractCaptioner) -> It
 
 
 def check_speed(settings: TrainSettings, model: AbstractCaptioner) -> None:
-    """Refuse settings that would not train well together.
+    """Raise an error for speed settings that would harm the training.
 
     Raises:
-        ValueError: half precision with a model or an average that needs more, an average of
-            weights that no process has completely, or shards of another kind.
+        ValueError: half precision is too coarse for the model or the average, no process has all
+            weights to average, or the kind of sharding is not supported.
     """
     precision = settings.precision
     if precision in HALF and not model.half_weights:
@@ -198,7 +198,7 @@ def compile_model(settings: TrainSettings, model: AbstractCaptioner) -> None:
     """Compile the networks of a captioner where ``speed.compile`` asks for it.
 
     Raises:
-        ValueError: there is no compiler, or nothing in the model can be compiled.
+        ValueError: no compiler is installed, or no network of the model can be compiled.
     """
     if not settings.speed.compile:
         return

@@ -1,4 +1,4 @@
-"""The captioner that a training begins with: of a run, of an export, or the one in the package."""
+"""Captioner that a training starts from: of a run, an export, or the package."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BACKBONE = "backbone."  # of a captioner that is trained with its backbone
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A trained captioner.
+    """Trained captioner that a training starts from.
 
     Attributes:
         name: the name as requested.
-        captioner: class and tokenizer, as in checkpoints.
+        captioner: class and tokenizer, as stored in checkpoints.
         weights: weights of the model, by name.
-        features: name of the features that it was trained on.
-        backbone: weights of the backbone that made them, by name, where an export holds them.
+        features: name of the features that the captioner was trained on.
+        backbone: weights of the backbone of these features, by name, if an export holds them.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Start:
     def tokenizer(
         self, captions: Iterable[str] = (), *, new_words: int | None = None
     ) -> AbstractTokenizer:
-        """Its tokenizer, with the words that occur at least ``new_words`` times in ``captions``.
+        """The captioner's tokenizer, plus words that occur ``new_words`` times in ``captions``.
 
         Raises:
-            ValueError: ``new_words`` is set, and the tokenizer is not one of words, or ends with
-                control tokens, behind which no words may stand.
+            ValueError: ``new_words`` is set, but the tokenizer has sub-words, or ends with control
+                tokens, after which no words may be added.
         """
         tokenizer = restored(self.captioner["tokenizer"])
         if new_words is None:
@@ -75,13 +75,13 @@ class Start:
         return tokenizer.with_words(captions, min_count=new_words)
 
     def begin(self, model: AbstractCaptioner[Any]) -> None:
-        """Give a new model, with `tokenizer`, these weights; new words keep their first values.
+        """Copy these weights to a new model with `tokenizer`; new words keep their initial values.
 
-        If one of the two used cached features and the other trains a backbone, the model keeps its
-        own backbone, or takes the export's.
+        If only one of the two captioners has a backbone, the model keeps its own backbone, or takes
+        the export's.
 
         Raises:
-            ValueError: the model is another one, or of other sizes.
+            ValueError: the models differ in kind or size.
         """
         tokenizer, first = model.tokenizer, model.state_dict()
         known = len(restored(self.captioner["tokenizer"]))
@@ -104,15 +104,15 @@ class Start:
 
 
 def load_start(name: str | None, *, features: str) -> Start | None:
-    """The captioner that ``start_from`` names; None: new weights.
+    """Load the captioner that ``start_from`` names; None: train from new weights.
 
     Args:
         name: name of a run, an export, or `SHIPPED`.
-        features: name of those of the run that begins with it.
+        features: name of the features of the new run.
 
     Raises:
-        FileNotFoundError: no run, export or shipped captioner, or a run without checkpoint.
-        ValueError: damaged files, or an export of a model of transformers.
+        FileNotFoundError: no such run, export or shipped captioner, or no checkpoint in the run.
+        ValueError: a file is damaged, or the export is a model of transformers.
     """
     if not name:
         return None
@@ -120,18 +120,18 @@ def load_start(name: str | None, *, features: str) -> Start | None:
     start = _of_bundle(name, folder) if is_bundle(folder) else _of_run(name, folder)
     if start.features != features:
         log.warning(
-            f"start_from={name}: its captioner was trained on features={start.features}, this run "
-            f"has features={features}: unless both come from the same backbone, it must learn to "
-            f"read photos again"
+            f"start_from={name}: its captioner was trained on features={start.features}, but this "
+            f"run has features={features}: unless both come from the same backbone, it must learn "
+            "to read photos again"
         )
     return start
 
 
 def start_folder(name: str) -> Path:
-    """The folder that ``start_from`` names.
+    """Folder that ``start_from`` names.
 
     Raises:
-        FileNotFoundError: no such folder, or this version ships no captioner.
+        FileNotFoundError: the folder does not exist, or this version ships no captioner.
         ValueError: a file of the shipped captioner has changed.
     """
     if name != SHIPPED:
@@ -140,11 +140,11 @@ def start_folder(name: str) -> Path:
                 f"no such folder; give a run, an export, or {SHIPPED}, the captioner in the package"
             )
         return Path(name)
-    return shipped_captioner(instead="name a run or an export by start_from=FOLDER")
+    return shipped_captioner(instead="name a run or an export with start_from=FOLDER")
 
 
 def check_start(name: str | None, *, new_words: int | None = None) -> None:
-    """Refuse to start from a missing folder, or from a run without a usable checkpoint.
+    """Raise an error if ``start_from`` is missing, or is a run without a usable checkpoint.
 
     Raises:
         FileNotFoundError, ValueError: see `load_start`; ``new_words`` without ``start_from``.
@@ -178,8 +178,8 @@ def _of_bundle(name: str, folder: Path) -> Start:
     bundle = read_bundle(folder)
     if bundle.weights is None:
         raise ValueError(
-            f"start_from={name}: a model of transformers, which model= loads: set "
-            f"model.pretrained={transformers_folder(folder)} in its place"
+            f"start_from={name} is a model of transformers, which model= loads: set "
+            f"model.pretrained={transformers_folder(folder)} instead"
         )
     weights, backbone = dict[str, Tensor](), dict[str, Tensor]()
     for key, tensor in bundle.weights.items():
@@ -199,12 +199,12 @@ def _of_bundle(name: str, folder: Path) -> Start:
 def _with_backbone(
     weights: Mapping[str, Tensor], first: Mapping[str, Tensor], backbone: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Weights with a backbone where the model has one, and without where it has none.
+    """Weights with a backbone if the new model has one, and without a backbone otherwise.
 
     Args:
-        weights: weights of the captioner to begin with.
-        first: the new model's.
-        backbone: backbone of the features that ``weights`` were trained on; empty: not known.
+        weights: weights of the captioner to start from.
+        first: weights of the new model.
+        backbone: backbone of the features that ``weights`` were trained on; empty if unknown.
     """
     own = {name: tensor for name, tensor in first.items() if name.startswith(BACKBONE)}
     trained = {name for name in weights if name.startswith(BACKBONE)}
@@ -217,15 +217,15 @@ def _with_backbone(
 
 
 def _grown(weight: Tensor, first: Tensor, known: int, size: int, extra: int) -> Tensor:
-    """A weight with a row a word, with the first values of the rows of new words.
+    """Weight with a row per word, extended by the initial rows of new words.
 
-    Rows behind those of the words stay behind them.
+    Rows after the words' rows stay after them.
 
     Args:
-        weight: weight of the captioner to begin with.
-        first: the new model's.
-        known: words of the former.
-        size: words of the latter.
+        weight: weight of the captioner to start from.
+        first: weight of the new model.
+        known: number of words of the captioner to start from.
+        size: number of words of the new model.
         extra: see `AbstractCaptioner.extra_rows`.
     """
     rows = weight.shape[0] if weight.dim() else 0

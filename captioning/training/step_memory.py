@@ -1,9 +1,9 @@
-"""Estimates the memory of a training step before the first one.
+"""Estimate the memory of a training step before the first step.
 
-The step is rehearsed on the epoch's largest batch: real shapes and lengths, but no tensor that
-comes of a weight has any content (torch's fake tensors), so it takes neither the memory nor the
-time of a step. Live tensors are summed by storage. Where a model reads values of such tensors, a
-real step is made and measured instead, and the line says so.
+The step is simulated on the epoch's largest batch with torch's fake tensors, which have shapes but
+no content, so it takes neither the memory nor the time of a real step. Live tensors are summed by
+storage. If a model reads values of fake tensors, a real step is measured instead, and the log line
+says so.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_p
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes on the training's device, but for kept image states, which are on the host.
+    """Memory of a training step by purpose, in bytes on the training's device.
 
     Attributes:
-        weights: all of the model, and its buffers.
+        weights: weights and buffers of the model.
         gradients: gradients of trained parameters.
-        optimizer: its states between steps.
-        activations: the most beside these: memory of a batch for the backward pass, or peak memory
-            of an update.
+        optimizer: the optimiser's states between steps.
+        activations: peak memory beyond these: tensors kept for the backward pass, or an update's
+            peak.
         workspace: workspace of CPU libraries, and memory that their allocator cannot use.
-        logits: how much of the activations has a number a word of the vocabulary.
-        image_states: image states of all photos, see `captioning.models.layers.image_states`.
+        logits: part of the activations that has one value per word of the vocabulary.
+        image_states: image states of all photos, on the host
+            (`captioning.models.layers.image_states`).
         is_measured: whether a real step was measured.
     """
 
@@ -64,7 +65,7 @@ class StepMemory:
 
     @property
     def beside_weights(self) -> int:
-        """The memory that a training needs on its device after its model is loaded."""
+        """Memory that a training needs on its device beyond the loaded model."""
         return self.gradients + self.optimizer + self.activations + self.workspace
 
     def __str__(self) -> str:
@@ -83,7 +84,7 @@ class StepMemory:
 
 
 def step_memory(model: AbstractCaptioner[Any], batch: Batch) -> StepMemory:
-    """The memory that a training step needs; the model stays as it is.
+    """Estimate the memory of a training step, without changing the model.
 
     Args:
         model: model in training mode, on its device.
@@ -101,11 +102,11 @@ def step_memory(model: AbstractCaptioner[Any], batch: Batch) -> StepMemory:
 
 
 def rehearsed(model: AbstractCaptioner[Any], batch: Batch, *, is_real: bool) -> StepMemory:
-    """See `step_memory`.
+    """Simulate a training step and count its memory; see `step_memory`.
 
     Args:
         model, batch: see there.
-        is_real: compute the step, and count all the same.
+        is_real: compute a real step while counting.
     """
     trained = [value for value in model.parameters() if value.requires_grad]
     given = [*model.parameters(), *model.buffers()]
@@ -142,7 +143,7 @@ def rehearsed(model: AbstractCaptioner[Any], batch: Batch, *, is_real: bool) -> 
 
 
 def _fields_of(batch: Batch) -> list[Any]:
-    """A batch's tensors."""
+    """Tensors of a batch."""
     named = (getattr(batch, name) for name in batch.__dataclass_fields__)
     return [dict(value) if isinstance(value, dict) else value for value in named]
 
@@ -150,10 +151,10 @@ def _fields_of(batch: Batch) -> list[Any]:
 def _of_optimizer(
     model: AbstractCaptioner[Any], trained: list[nn.Parameter], *, is_real: bool
 ) -> tuple[int, int]:
-    """Bytes of an optimiser's states, and the most beside them and gradients in an update.
+    """Bytes of an optimiser's states, and an update's peak beyond states and gradients.
 
-    A real update is that of a small tensor, and the states of all are a multiple of it. Optimisers
-    of other libraries than torch make one: they may take memory without asking torch for it.
+    The states are measured on a small tensor and scaled up. Optimisers of other libraries make a
+    real update, as they may allocate memory without torch.
     """
     optimizer = model._optimizer([nn.Parameter(torch.zeros(1))])
     is_real = is_real or not type(optimizer).__module__.startswith("torch.")
@@ -175,7 +176,7 @@ def _of_optimizer(
 
 
 def _inner(value: Any) -> list[Tensor]:
-    """What holds a tensor's content, which may be wrapped."""
+    """Unwrap a tensor that another tensor object holds."""
     names = getattr(value, "__tensor_flatten__", None)
     if names is None:
         return [value]
@@ -187,16 +188,16 @@ def _bytes_of(value: Tensor) -> int:
 
 
 class _Live(TorchDispatchMode):
-    """Counts the bytes of tensors that are made within it and live.
+    """Count the bytes of live tensors that are created within the block.
 
     Args:
-        weights: what is there before; tensors that come of them have no content.
-        words: sizes of a last axis by which logits are known.
-        is_real: compute all the same.
+        weights: existing weights; tensors computed from weights have no content.
+        words: sizes of the last axis that identify logits.
+        is_real: compute real values while counting.
 
     Attributes:
-        now, most: bytes of the living, and the most so far.
-        logits_at_most: bytes of logits when there were the most.
+        now, most: bytes of live tensors now, and at the peak so far.
+        logits_at_most: bytes of logits at the peak.
     """
 
     def __init__(self, weights: Iterable[Tensor], *, words: Collection[int], is_real: bool) -> None:
@@ -231,7 +232,7 @@ class _Live(TorchDispatchMode):
         return found
 
     def without_content(self, value: Any) -> Any:
-        """A tensor of the same form without content; anything else as it is."""
+        """Fake tensor of the same shape without content; other objects unchanged."""
         if self._fakes is None:
             return value.detach().clone() if isinstance(value, Tensor) else value
         if not isinstance(value, Tensor) or isinstance(value, self._type):
@@ -241,7 +242,7 @@ class _Live(TorchDispatchMode):
         return fake
 
     def _has_none(self, value: Tensor) -> bool:
-        """Whether a tensor has no content, or is a weight."""
+        """Whether a tensor has no content or is a weight."""
         if isinstance(value, self._type):
             return True
         return value.untyped_storage().data_ptr() in self._given
@@ -272,7 +273,7 @@ class _Live(TorchDispatchMode):
 
 
 def _places(indices: Any) -> Any:
-    """Indices with the places of true values in the place of masks, whose number counts."""
+    """Replace boolean masks in an index by the positions of their true values."""
     found: list[Any] = []
     for index in indices:
         is_mask = isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
@@ -281,13 +282,13 @@ def _places(indices: Any) -> Any:
 
 
 class SayStepMemory(pl.Callback):
-    """Logs the memory of a step before the first one, and the settings to lower if it will not fit.
+    """Log a step's memory before the first step, and settings to lower if it will not fit.
 
     Args:
         settings: the run's settings.
 
     Attributes:
-        needed: memory that a step needs; None until it is known.
+        needed: estimated memory of a step; None until it is known.
     """
 
     def __init__(self, *, settings: TrainSettings) -> None:
@@ -295,10 +296,10 @@ class SayStepMemory(pl.Callback):
         self.needed: StepMemory | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Rehearse a step of a large model.
+        """Estimate the memory of a step of a large model.
 
         Raises:
-            MemoryError: it needs far more than is free.
+            MemoryError: the step needs far more memory than is free.
         """
         model: Any = pl_module
         weights = sum(_bytes_of(value) for value in model.parameters())
@@ -329,7 +330,7 @@ class SayStepMemory(pl.Callback):
 
 
 def largest_batch(trainer: pl.Trainer) -> Batch:
-    """The batch of the epoch that has most tokens, padding included."""
+    """Batch of the epoch with the most tokens, including padding."""
     loader: Any = trainer.train_dataloader
     dataset, known = loader.dataset, loader.dataset.known
 
@@ -344,7 +345,7 @@ def largest_batch(trainer: pl.Trainer) -> Batch:
 
 
 def _free(device: torch.device) -> int:
-    """Bytes that tensors may still take."""
+    """Bytes of memory that tensors may still take."""
     if device.type != "cuda":
         return free_memory()
     free, _ = torch.cuda.mem_get_info(device)

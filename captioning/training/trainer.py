@@ -1,4 +1,4 @@
-"""The trainer of a run: Lightning's, our callbacks, averaged weights, atomic checkpoints."""
+"""Lightning trainer of a run, with this project's callbacks, weight averaging and atomic saves."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from captioning.training.step_memory import SayStepMemory
 
 
 def check_trainer(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of ``trainer`` that a run sets itself.
+    """Raise an error for settings of ``trainer`` that a run sets itself.
 
     Raises:
-        ValueError: such a setting, with the key to use instead, or a wrong number of batches.
+        ValueError: a setting is reserved, or the number of accumulated batches is invalid.
     """
     for key, remedy in RESERVED.items():
         if key in settings:
@@ -64,9 +64,9 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
 
 
 def num_updates(settings: TrainSettings, batches_per_epoch: int) -> int:
-    """Updates of a whole run, the horizon of its schedule.
+    """Number of updates of a whole run, which is the horizon of its schedule.
 
-    Remaining batches at an epoch's end make a separate update. The run ends early by
+    Batches that remain at an epoch's end make an update of their own. The run may be shortened by
     ``trainer.limit_train_batches``, a number of batches (int) or a share of them (float) in each
     epoch, and by ``trainer.max_steps``; -1 or no value for the latter means no limit.
     """
@@ -78,7 +78,7 @@ def num_updates(settings: TrainSettings, batches_per_epoch: int) -> int:
 
 
 def _limited(batches: int, limit: float | None) -> int:
-    """Batches of an epoch as Lightning limits them, which refuses a share below one batch."""
+    """Number of batches of an epoch after Lightning's limit, which must leave at least one."""
     if limit is None:
         return batches
     return min(batches, limit) if isinstance(limit, int) else max(1, int(batches * limit))
@@ -93,7 +93,7 @@ def build_trainer(
     truth: Mapping[str, str],
     signals: StopSignals | None = None,
 ) -> pl.Trainer:
-    """The trainer of a run.
+    """Build the trainer of a run.
 
     Args:
         settings: the run's settings.
@@ -137,7 +137,7 @@ def build_trainer(
 
 
 def trainer_and_plugins(settings: TrainSettings) -> tuple[Part, list[Any]]:
-    """The trainer with its own arguments, and the plugins that go with them."""
+    """Build the trainer with its own arguments and the plugins that go with them."""
     trainer, plugins = settings.trainer, [AtomicCheckpointIO(), *_environment()]
     if (precision := precision_plugin(settings)) is not None:
         trainer, plugins = _without(trainer, "precision"), [*plugins, precision]
@@ -150,15 +150,15 @@ def trainer_and_plugins(settings: TrainSettings) -> tuple[Part, list[Any]]:
 
 
 def ignore_srun_advice() -> None:
-    """Silence Lightning's advice: a machine of a cluster may well be used without its queue."""
+    """Silence Lightning's advice to use srun, as cluster machines may be used without a queue."""
     warnings.filterwarnings("ignore", "The `srun` command is available")
 
 
 def _environment() -> list[SLURMEnvironment]:
-    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself.
+    """Lightning's environment of a Slurm job, which must not save and requeue jobs itself.
 
     Raises:
-        ValueError: a job of several tasks that Lightning cannot number.
+        ValueError: the job has several tasks that Lightning cannot number.
     """
     ignore_srun_advice()
     if not SLURMEnvironment.detect():
@@ -189,10 +189,10 @@ def _callback(name: str, entry: Part) -> pl.Callback:
 def _default_callbacks(
     settings: TrainSettings, folder: Path, truth: Mapping[str, str], chosen: Sequence[pl.Callback]
 ) -> list[pl.Callback]:
-    """Callbacks of every run; they stand before the callbacks ``chosen`` by its config.
+    """Callbacks of every run, to be placed before the callbacks ``chosen`` in the config.
 
-    So steps are seeded before a chosen callback draws, and curation has edited the epoch's samples
-    before a chosen callback sees the epoch's end.
+    Steps are thus seeded before a chosen callback draws random numbers, and curation edits the
+    epoch's samples before a chosen callback sees the epoch's end.
     """
     callbacks = [
         EndTogether(folder=folder),
@@ -218,10 +218,9 @@ def _default_callbacks(
 
 
 def _checkpoints(settings: TrainSettings, folder: Path) -> list[ModelCheckpoint]:
-    """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
+    """Checkpoint callbacks: ``best.ckpt`` when the monitored score rises, then ``last.ckpt``.
 
-    One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
-    new best one.
+    One callback with ``save_last`` would write the last checkpoint only with a new best one.
     """
     options = {
         "dirpath": folder / "checkpoints",
@@ -246,13 +245,13 @@ def _checkpoints(settings: TrainSettings, folder: Path) -> list[ModelCheckpoint]
 
 
 class WarmWeightAveraging(WeightAveraging):
-    """Validation, test and checkpoints use averaged weights.
+    """Use averaged weights in validation, test and checkpoints.
 
-    After ``n`` updates the decay is ``min(decay, (1 + n) / (10 + n))``: a short run is not
-    spoilt by the untrained weights that a constant decay would still remember.
+    After ``n`` updates the decay is ``min(decay, (1 + n) / (10 + n))``: a constant decay would
+    leave untrained weights in the average of a short run.
 
-    The average lies on the run's device and is made there in one operation. The updates are counted
-    on the host, as asking the device for their number would wait for it.
+    The average is computed on the run's device in one operation. Updates are counted on the host,
+    as reading their number from the device would wait.
 
     Args:
         decay: decay of the average in the long run, in (0, 1).
@@ -264,7 +263,7 @@ class WarmWeightAveraging(WeightAveraging):
         self._number = 0
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Make the average on the device to which the model goes; it is not there yet."""
+        """Create the average on the device that the model will move to."""
         self._device = trainer.strategy.root_device
         super().setup(trainer, pl_module, stage)
         self._number = 0
@@ -277,7 +276,7 @@ class WarmWeightAveraging(WeightAveraging):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Average the weights after an update."""
+        """Update the average after an update of the weights."""
         average = self._average_model
         if average is None or trainer.global_step <= self._latest_update_step:
             return
@@ -292,7 +291,7 @@ class WarmWeightAveraging(WeightAveraging):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Restore the average and its number of updates."""
+        """Restore the average and its number of updates from a checkpoint."""
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         if self._average_model is not None:
             self._number = int(self._average_model.n_averaged)
@@ -305,9 +304,9 @@ def _tensors(module: nn.Module) -> list[Tensor]:
 
 @torch.no_grad()
 def _move(averaged: list[Tensor], current: list[Tensor], rate: float) -> None:
-    """Move averages by a share ``rate`` of the way to the current values, in place.
+    """Move averages a share ``rate`` towards the current values, in place.
 
-    Counters of normalisation layers have no mean: they are copied.
+    Counters of normalisation layers are copied, as they have no mean.
     """
     pairs = list(zip(averaged, current, strict=True))
     means = [pair for pair in pairs if rate < 1 and pair[0].is_floating_point()]
@@ -321,9 +320,9 @@ def _move(averaged: list[Tensor], current: list[Tensor], rate: float) -> None:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes to a temporary file, verifies its checksums on the disk, and renames it.
+    """Write checkpoints atomically: verify a temporary file's checksums, then rename the file.
 
-    The former checkpoint stays until then. torch keeps a CRC-32 of every tensor as it was in
+    The former checkpoint remains until then. torch keeps a CRC-32 of every tensor as it was in
     memory.
 
     Lightning's own writer goes through the system's temporary folder; where that is another disk,
@@ -336,8 +335,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write ``checkpoint`` to ``path``.
 
         Raises:
-            OSError: the disk is full, or does not hold the written bytes; the checkpoint that was
-                there before still is.
+            OSError: the disk is full, or does not hold the written bytes; the former checkpoint
+                remains.
         """
         write_atomically(Path(path), functools.partial(_write, checkpoint))
 

@@ -1,1 +1,1 @@
-"""Objectives of training: the likelihood, or rewards of captions that the model draws."""
+"""Training objectives: likelihood, or rewards of captions sampled from the model."""

@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation: draws of a photo against their mean, with a clipped ratio."""
+"""GRPO: rewards of sampled captions relative to their photo's mean, with a clipped ratio."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ EPSILON = 1e-4  # beside the spread of rewards, as TRL's
 
 @final
 class Grpo(AbstractRewardObjective):
-    """GRPO (Shao et al., "DeepSeekMath", 2024, equation 3), by token.
+    """Group-relative policy optimisation, token by token (GRPO; Shao et al., 2024, equation 3).
 
-    A draw's advantage is its reward less the mean of its photo's K draws, over their standard
-    deviation (with K - 1; ``scale_rewards=none`` leaves it out, as Liu et al., "Dr. GRPO", 2025).
+    The advantage of a draw is its reward minus the mean of its photo's K draws, divided by their
+    standard deviation (with K - 1; ``scale_rewards=none`` omits it: Liu et al., "Dr. GRPO", 2025).
     The loss of a token is ``-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + beta * KL``: r is
-    its probability over that when it was drawn, and KL the published estimate
-    ``exp(d) - d - 1``, d the log-probability by the base less that by the model. The base is
+    the token's probability divided by its probability when drawn. KL is the published estimate
+    ``exp(d) - d - 1``, d the log-probability by the base minus that by the model. The base is
     ``model.pretrained`` without low-rank additions: it takes a pass, and no memory.
 
     Args:
         reward: reward of a caption.
         num_samples: K, captions drawn a photo; at least 2.
-        temperature: temperature of the draws; 1: the model's own distribution, whose probabilities
-            r is of.
-        num_updates: number of updates of the model by the same draws; by the first r is 1.
+        temperature: temperature of the draws; 1: the model's own distribution, to which r refers.
+        num_updates: number of updates of the model with the same draws; r is 1 in the first.
         clip_low, clip_high: limits on the fall and rise of r; above 0.
         beta: weight of the KL; 0: none.
-        scale_rewards: advantages over the standard deviation of the photo's rewards
-            (``"group"``), of the batch's (``"batch"``), or as they are (``"none"``).
+        scale_rewards: divide advantages by the standard deviation of rewards of the photo
+            (``"group"``) or of the batch (``"batch"``), or not at all (``"none"``).
         mean: mean of the tokens' losses: over all ``"tokens"`` of the batch (Yu et al., "DAPO",
             2025; TRL's default), over each caption's tokens and then over ``"captions"``, as
             published, or over captions of the greatest ``"length"`` (Dr. GRPO).
@@ -73,7 +72,7 @@ class Grpo(AbstractRewardObjective):
     ) -> None:
         if num_samples < 2:
             raise ValueError(
-                f"objective.num_samples must be at least 2, as draws of a photo are compared: got "
+                "objective.num_samples must be at least 2, as a photo's draws are compared: got "
                 f"{num_samples}"
             )
         super().__init__(
@@ -90,7 +89,7 @@ class Grpo(AbstractRewardObjective):
     def _advantages(
         self, model: AbstractCaptioner[Any], batch: Batch, rewards: Tensor, samples: list[Sample]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `AbstractRewardObjective`; logged: the share of photos whose rewards are alike."""
+        """See `AbstractRewardObjective`; also logs the share of photos with equal rewards."""
         spread = rewards.std(1, keepdim=True)
         centred = rewards - rewards.mean(1, keepdim=True)
         logged = {"rewards_alike": (spread == 0).float().mean()}
@@ -127,21 +126,21 @@ class Grpo(AbstractRewardObjective):
         return result.means[0], logged
 
     def _of_tokens(self, nll: Tensor, advantages: Tensor, kept: dict[str, Tensor]) -> Tensor:
-        """``(B, T)`` losses of tokens."""
+        """Loss of each token, shape ``(B, T)``."""
         ratio = (kept.get("drawn", nll.detach()) - nll).exp()
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
         loss = -torch.minimum(ratio * advantages, clipped * advantages)
         return loss + self.beta * divergence(nll, kept["base"]) if self.beta else loss
 
     def _mean(self, losses: Tensor, exist: Tensor, weights: Tensor, longest: int) -> Mean:
-        """Of losses ``(B, T)`` of tokens, with weights ``(B,)`` of captions."""
+        """Mean of the token losses ``(B, T)``, with a weight ``(B,)`` per caption."""
         if self.mean == "tokens":
             return mean_of(losses.flatten(), (exist * weights[:, None]).flatten())
         lengths = exist.sum(1) if self.mean == "captions" else longest
         return mean_of((losses * exist).sum(1) / lengths, weights)
 
     def _logged(self, nll: Tensor, exist: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """The share of tokens whose ratio is clipped, and the mean KL a token."""
+        """Values to log: the share of tokens with a clipped ratio, and the mean KL per token."""
         logged = {}
         if "drawn" in draws.kept:
             ratio = (draws.kept["drawn"] - nll).exp()
@@ -155,18 +154,18 @@ class Grpo(AbstractRewardObjective):
 
 
 def divergence(nll: Tensor, base: Tensor) -> Tensor:
-    """The KL from a base by single tokens, at least 0 (DeepSeekMath, equation 4).
+    """Estimated KL divergence from a base model per token (DeepSeekMath, equation 4).
 
     Args:
         nll: negative log-likelihoods of tokens that the model drew.
-        base: the same by the base.
+        base: negative log-likelihoods of the same tokens by the base.
     """
     further = nll - base
     return further.exp() - further - 1
 
 
 def _exist(captions: Batch) -> Tensor:
-    """``(B, T - 1) float32``: 1 at each token but the first, 0 on padding."""
+    """Mask of real tokens, ``(B, T - 1) float32``: 1 at each token but the first, 0 on padding."""
     _, exist = captions.caption_tokens()
     return exist[:, 1:].float()
 
@@ -182,7 +181,7 @@ def _token_nll(model: AbstractCaptioner[Any], losses: CaptionLosses) -> Tensor:
 
 
 def _spread(rewards: Tensor, weights: Tensor | None, device: torch.device) -> Tensor:
-    """The standard deviation of rewards ``(I, K)`` of all processes, each photo counted once."""
+    """Standard deviation of rewards ``(I, K)`` over all processes, each photo counted once."""
     counts = torch.ones_like(rewards) if weights is None else weights.cpu().view_as(rewards)
     values = rewards.double()
     sums = torch.stack([counts.sum(), (counts * values).sum(), (counts * values**2).sum()])

@@ -1,4 +1,4 @@
-"""Rewards of single captions: the goals of a captioner's training."""
+"""Rewards of single captions, which a captioner is trained to maximise."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb, refusals_named
 
 END = "END"
-"""Counts as a word where a caption's end is part of its reward; tokens are in lower case."""
+"""Word that stands for a caption's end in rewards; it differs from lower-case tokens."""
 
 
 NUM_TRIED = 8
-"""Photos whose captions a reward is tried on before training."""
+"""Number of photos whose captions a reward is tried on before training."""
 
 
 class AbstractReward(ABC):
-    """Judges captions one by one."""
+    """Reward that scores captions one by one."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the reward, for messages."""
         return type(self).__name__
 
     def parts(self) -> Sequence[AbstractReward]:
-        """The rewards that it is made of; itself, if it is one."""
+        """Rewards that this reward combines; the reward itself if it combines none."""
         return (self,)
 
     def start(self, samples: Sequence[Sample]) -> None:  # noqa: B027  # most need nothing
-        """Look at the training captions before curation; called once, before `open`.
+        """Read the training captions before curation; called once, before `open`.
 
         Values that depend on them stay the same in a resumed run.
         """
 
     @abstractmethod
     def open(self, samples: Sequence[Sample]) -> None:
-        """Take the captions that are trained on as references.
+        """Use the current training captions as references.
 
-        It is called before the first reward, and again after curation has changed the samples.
+        This is called before the first reward, and again after curation has changed the samples.
 
         Args:
-            samples: those with a weight above 0.
+            samples: samples with a weight above 0.
         """
 
     @abstractmethod
@@ -71,12 +71,11 @@ class AbstractReward(ABC):
 
 
 class AbstractReferenceReward(AbstractReward):
-    """Compares with the references of the same picture; 0 for a picture without any.
+    """Reward by comparison with the references of the photo; 0 for a photo without references.
 
     Args:
-        end_token: count the end as a word of captions and references. Without it, a reward of
-            n-grams teaches captions that break off ("a man with a"), as these lose no reward (Luo,
-            2020).
+        end_token: count the end as a word of captions and references. Otherwise n-gram rewards
+            teach captions that break off ("a man with a"), at no loss of reward (Luo, 2020).
     """
 
     def __init__(self, *, end_token: bool = True) -> None:
@@ -85,7 +84,7 @@ class AbstractReferenceReward(AbstractReward):
         self._tokens: dict[str, str] = {}  # of the references, which are opened again and again
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """See `AbstractReward.open`. Pictures are told apart by their files."""
+        """See `AbstractReward.open`. Photos are identified by their files."""
         references = self._references_of(samples)
         self._numbers = {path: number for number, path in enumerate(references)}
         self._prepare(list(references.values()))
@@ -103,7 +102,7 @@ class AbstractReferenceReward(AbstractReward):
         return values
 
     def _references_of(self, samples: Sequence[Sample]) -> dict[Path, list[str]]:
-        """Tokenized captions of each picture."""
+        """Tokenized references of each photo."""
         captions = dict.fromkeys(sample.caption for sample in samples)
         new = [caption for caption in captions if caption not in self._tokens]
         self._tokens |= dict(zip(new, self._tokenized(new, [True] * len(new)), strict=True))
@@ -115,7 +114,7 @@ class AbstractReferenceReward(AbstractReward):
         return references
 
     def _tokenized(self, captions: Sequence[str], ended: Sequence[bool]) -> list[str]:
-        """Words joined by spaces, the end token behind those that have ended."""
+        """Caption's words joined by spaces, followed by the end token if the caption has ended."""
         tokens = tokenize_python(captions)
         if not self.end_token:
             return tokens
@@ -124,16 +123,16 @@ class AbstractReferenceReward(AbstractReward):
 
     @abstractmethod
     def _prepare(self, references: list[list[str]]) -> None:
-        """Keep the tokenized references of every picture."""
+        """Prepare the tokenized references of every photo."""
 
     @abstractmethod
     def _scores(self, tokens: list[str], images: list[int]) -> np.ndarray:
-        """``(N,)`` of tokenized captions and the numbers of their pictures."""
+        """Scores ``(N,)`` of tokenized captions, given the index of each caption's photo."""
 
 
 @final
 class CiderReward(AbstractReferenceReward):
-    """CIDEr-D in [0, 10], with the document frequencies of the training captions.
+    """Reward CIDEr-D in [0, 10], with the document frequencies of the training captions.
 
     The frequencies count all training captions before curation.
     """
@@ -144,7 +143,7 @@ class CiderReward(AbstractReferenceReward):
         self._references: CiderReferences | None = None
 
     def start(self, samples: Sequence[Sample]) -> None:
-        """Count the document frequencies."""
+        """Count the document frequencies of the training captions."""
         references = list(self._references_of(samples).values())
         self._statistics = CiderStatistics.count(references, source="the training captions")
 
@@ -159,7 +158,7 @@ class CiderReward(AbstractReferenceReward):
 
 @final
 class BleuReward(AbstractReferenceReward):
-    """BLEU of single captions, in [0, 1].
+    """Reward BLEU of single captions, in [0, 1].
 
     Args:
         order: longest n-grams, 1 to 4.
@@ -183,7 +182,7 @@ class BleuReward(AbstractReferenceReward):
 
 @final
 class SimilarityReward(AbstractReward):
-    """Cosine of photo and caption in a joint space, such as CLIP's; needs no references.
+    """Reward cosine of photo and caption in a joint space such as CLIP; needs no references.
 
     Args:
         encoder: the space's encoder.
@@ -195,12 +194,12 @@ class SimilarityReward(AbstractReward):
         self._photos: dict[Path, Tensor] = {}
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """Photos are embedded when they are first needed, and kept: 2 KB each at D = 512."""
+        """Do nothing, as photos are embedded when first needed and cached (2 KB each)."""
 
     def rewards(
         self, captions: Sequence[str], samples: Sequence[Sample], ended: Sequence[bool]
     ) -> Tensor:
-        """``weight * max(cosine, 0)`` of each."""
+        """Return ``weight * max(cosine, 0)`` of each caption and its photo."""
         paths = [sample.image_path for sample in samples]
         new = [path for path in dict.fromkeys(paths) if path not in self._photos]
         for _, photos in read_ahead(new, len(new) or 1, loading_for(self.encoder, load_rgb)):
@@ -212,11 +211,11 @@ class SimilarityReward(AbstractReward):
 
 @final
 class PairReward(AbstractReward):
-    """How well photo and caption fit by a scorer that reads both; needs no references.
+    """Reward by a scorer that reads photo and caption together; needs no references.
 
     Args:
         pairs: pairs of a scorer such as BLIP's matching head, SigLIP, or a question to an
-            image-text model. Its cache is not used, as drawn captions hardly come twice.
+            image-text model. Its cache is not used, as sampled captions rarely repeat.
     """
 
     def __init__(self, *, pairs: PairScores) -> None:
@@ -224,16 +223,16 @@ class PairReward(AbstractReward):
 
     @property
     def name(self) -> str:
-        """The scorer's."""
+        """Name of the scorer."""
         return self._scorer.name
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """Nothing is compared with."""
+        """Do nothing, as this reward needs no references."""
 
     def rewards(
         self, captions: Sequence[str], samples: Sequence[Sample], ended: Sequence[bool]
     ) -> Tensor:
-        """In the scorer's unit; an empty caption counts as a dot."""
+        """Scores in the scorer's unit; an empty caption is scored as a full stop."""
         paths = [sample.image_path for sample in samples]
         places = {path: place for place, path in enumerate(dict.fromkeys(paths))}
         load = loading_for(self._scorer, load_rgb)
@@ -245,7 +244,7 @@ class PairReward(AbstractReward):
 
 @final
 class FunctionReward(AbstractReward):
-    """Scores captions by a function.
+    """Reward by a user's Python function.
 
     Args:
         function: takes N captions and N samples (`captioning.types.Sample`), one of the photo that
@@ -260,20 +259,20 @@ class FunctionReward(AbstractReward):
 
     @property
     def name(self) -> str:
-        """The function's, with its module."""
+        """Name of the function, with its module."""
         own = getattr(self._function, "func", self._function)  # of a partial
         return f"{own.__module__}.{getattr(own, '__qualname__', type(own).__qualname__)}"
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """Nothing is compared with."""
+        """Do nothing, as this reward needs no references."""
 
     def rewards(
         self, captions: Sequence[str], samples: Sequence[Sample], ended: Sequence[bool]
     ) -> Tensor:
-        """The function's numbers.
+        """Return the numbers that the function gives.
 
         Raises:
-            ValueError: it gives something else.
+            ValueError: the function does not return one number per caption.
         """
         given = self._function(captions, samples)
         try:
@@ -287,7 +286,7 @@ class FunctionReward(AbstractReward):
 
 @final
 class WeightedReward(AbstractReward):
-    """The weighted sum of several rewards.
+    """Weighted sum of several rewards.
 
     Args:
         rewards: parts, by name.
@@ -308,23 +307,23 @@ class WeightedReward(AbstractReward):
         self._rewards, self._weights = dict(rewards), dict(weights)
 
     def parts(self) -> Sequence[AbstractReward]:
-        """The rewards that are summed."""
+        """Rewards of the sum."""
         return [part for reward in self._rewards.values() for part in reward.parts()]
 
     def start(self, samples: Sequence[Sample]) -> None:
-        """Start every part."""
+        """Start every reward of the sum."""
         for reward in self._rewards.values():
             reward.start(samples)
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """Open every part."""
+        """Open every reward of the sum."""
         for reward in self._rewards.values():
             reward.open(samples)
 
     def rewards(
         self, captions: Sequence[str], samples: Sequence[Sample], ended: Sequence[bool]
     ) -> Tensor:
-        """The sum."""
+        """Return the weighted sum of the rewards."""
         total = torch.zeros(len(captions))
         for name, reward in self._rewards.items():
             total += self._weights[name] * judged(reward, captions, samples, ended)
@@ -337,10 +336,10 @@ def judged(
     samples: Sequence[Sample],
     ended: Sequence[bool],
 ) -> Tensor:
-    """A reward's numbers for captions, ``(N,) float32`` on the CPU; see `AbstractReward.rewards`.
+    """Call a reward and check its values ``(N,) float32``; see `AbstractReward.rewards`.
 
     Raises:
-        ValueError: another number of them, or one that is not finite; names photo and caption.
+        ValueError: the number of values is wrong or a value is not finite.
     """
     values = reward.rewards(captions, samples, ended).detach().to("cpu", torch.float32)
     if values.shape != (len(captions),):
@@ -360,17 +359,17 @@ def judged(
 
 
 def try_reward(reward: AbstractReward, samples: Sequence[Sample]) -> None:
-    """Refuse a reward from which training cannot learn.
+    """Raise an error for a reward from which training cannot learn.
 
-    Each of its parts judges the captions of a few photos, the same captions at others of these
-    photos, the captions' first halves and an empty one.
+    Each part of the reward scores the captions of a few photos, the same captions with other
+    photos, the captions' first halves and an empty caption.
 
     Args:
         reward: opened.
         samples: training samples.
 
     Raises:
-        ValueError: a number is missing or not finite, or all are the same.
+        ValueError: a value is missing or not finite, or all values are equal.
     """
     of_photos = list({sample.image_id: sample for sample in reversed(samples)}.values())
     tried = of_photos[:: max(1, len(of_photos) // NUM_TRIED)][:NUM_TRIED]
@@ -384,6 +383,6 @@ def try_reward(reward: AbstractReward, samples: Sequence[Sample]) -> None:
         if float(values.min()) == float(values.max()):
             raise ValueError(
                 f"objective.reward: {part.name} is {float(values[0]):g} for each of "
-                f"{len(captions)} unlike captions and photos, so training cannot learn from it: "
-                f"correct it or choose another objective/reward"
+                f"{len(captions)} different captions and photos, so training cannot learn from it: "
+                "correct it or choose another objective/reward"
             )

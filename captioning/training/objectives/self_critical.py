@@ -1,8 +1,8 @@
-"""Training on rewards of captions that the model draws; self-critical sequence training.
+"""Self-critical sequence training: rewards of captions sampled from the model.
 
-Rennie et al. (CVPR 2017) compare each drawn caption's reward with the greedy caption's; Luo ("A
-better variant of self-critical sequence training", 2020) with the mean of the other captions drawn
-for the photo, which costs no further search and varies less.
+The baseline of a sampled caption's reward is the reward of the greedy caption (Rennie et al., CVPR
+2017), or the mean reward of the photo's other samples (Luo, 2020: "A better variant of
+self-critical sequence training"), which needs no further search and varies less.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ OF_CAPTIONS = ("context_tokens", "context_lengths", "object_words", "region_word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Captions of I photos, K each.
+    """Sampled captions, K for each of I photos.
 
     Attributes:
         tokens: ``(I, K, T) int64`` without the begin token, padded.
-        lengths: ``(I, K) int64``, 0 where there is no caption.
+        lengths: ``(I, K) int64``, 0 if there is no caption.
         texts: I * K captions, photo by photo.
-        ended: I * K, whether each has its end token.
+        ended: I * K flags, True for a caption with its end token.
     """
 
     tokens: Tensor
@@ -52,7 +52,7 @@ class Drawn:
 
 @dataclass(slots=True, kw_only=True)
 class Draws:
-    """The data that the updates of a batch share.
+    """Values shared by all updates with the same sampled captions.
 
     Attributes:
         step: epoch and batch.
@@ -74,12 +74,12 @@ class Draws:
 
 
 class AbstractRewardObjective(ABC):
-    """Draws captions, has them judged, and makes those more probable that are better than others.
+    """Train on rewards: make sampled captions more probable if their reward is above average.
 
-    Captions are drawn, and their log-likelihoods taken, without dropout, so that both are of the
-    same distribution; photos are encoded once for both. Losses per caption (for curation) are
-    computed on the true captions, as under `objective=likelihood`. Masked words of true captions
-    change the likelihood loss that is added, and neither rewards nor draws.
+    Captions are sampled and scored without dropout, so that both use the same distribution; photos
+    are encoded once. Losses per caption (for curation) are computed on the true captions, as under
+    `objective=likelihood`. Masked words of true captions change the likelihood loss that is added,
+    and neither rewards nor draws.
 
     Args:
         reward: reward of a caption.
@@ -90,7 +90,7 @@ class AbstractRewardObjective(ABC):
 
     Attributes:
         several_means: whether the likelihood loss is added, which has its own denominator.
-        num_updates: number of updates of the model by the same draws.
+        num_updates: number of updates of the model with the same draws.
         judges_captions: whether the rewards of the true captions are recorded, too.
     """
 
@@ -116,10 +116,10 @@ class AbstractRewardObjective(ABC):
     def __call__(
         self, model: AbstractCaptioner[Any], batch: Batch, batch_idx: int
     ) -> CaptionLosses:
-        """Losses of a training step; references are those of the epoch's samples.
+        """Compute the losses of a training step; references come from the epoch's samples.
 
         Raises:
-            ValueError: a reward that is missing, not finite or always the same.
+            ValueError: a reward is missing, not finite or always the same.
         """
         datamodule: Any = getattr(model.trainer, "datamodule", None)
         is_first = self._view is None
@@ -133,16 +133,16 @@ class AbstractRewardObjective(ABC):
         return self.losses(model, batch, (model.current_epoch, batch_idx))
 
     def open(self, samples: Sequence[Sample]) -> None:
-        """Take an epoch's samples."""
+        """Set the samples of the coming epoch."""
         self._samples = {sample.row: sample for sample in samples}
         self.reward.open([sample for sample in samples if sample.weight > 0])
 
     def losses(
         self, model: AbstractCaptioner[Any], batch: Batch, step: tuple[int, int]
     ) -> CaptionLosses:
-        """Losses of a batch of the opened samples.
+        """Compute the losses of a batch of the opened samples.
 
-        Where `num_updates` is above 1, further calls of the same step are further updates.
+        If `num_updates` is above 1, further calls in the same step are further updates.
 
         Args:
             model: the captioner.
@@ -150,7 +150,7 @@ class AbstractRewardObjective(ABC):
             step: epoch and batch, for the seed.
 
         Raises:
-            ValueError: a model that gives no likelihoods with gradient.
+            ValueError: the model gives no likelihoods with gradient.
         """
         batch = model.encoded(batch)
         draws = self._draws
@@ -179,7 +179,7 @@ class AbstractRewardObjective(ABC):
     def _advantages(
         self, model: AbstractCaptioner[Any], batch: Batch, rewards: Tensor, samples: list[Sample]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """``(I, K)`` of rewards ``(I, K)``, and what is logged beside their mean.
+        """Turn rewards ``(I, K)`` into advantages ``(I, K)``, and return further values to log.
 
         Args:
             model: in evaluation mode.
@@ -192,7 +192,7 @@ class AbstractRewardObjective(ABC):
     def _policy(
         self, model: AbstractCaptioner[Any], batch: Batch, draws: Draws
     ) -> tuple[Mean, dict[str, Tensor]]:
-        """The policy's loss with gradient, and what is logged of it."""
+        """Policy loss with gradient, and values to log."""
 
     def _new_draws(
         self, model: AbstractCaptioner[Any], batch: Batch, step: tuple[int, int]
@@ -216,12 +216,12 @@ class AbstractRewardObjective(ABC):
         )
 
     def _likelihood(self, model: AbstractCaptioner[Any], batch: Batch) -> CaptionLosses:
-        """Losses of the true captions, with gradient where they are trained on, too."""
+        """Losses of the true captions, with gradient if they are part of the training loss."""
         with torch.set_grad_enabled(self.likelihood_weight > 0):
             return model.in_parts(batch, lambda part, _: model.losses(part))
 
     def _recorded(self, batch: Batch, rewards: Tensor) -> dict[str, Tensor]:
-        """By caption the mean reward of its photo's draws, and its own where that is wanted."""
+        """Mean reward of each caption's photo, and the true caption's own reward if requested."""
         recorded = {REWARD: rewards.mean(1)[batch.host.image_index]}
         if self.judges_captions:
             samples = [self._samples[row] for row in batch.host.rows.tolist()]
@@ -231,7 +231,7 @@ class AbstractRewardObjective(ABC):
         return recorded
 
     def _counted(self, batch: Batch) -> Tensor | None:
-        """Weights ``(I * K,)``: of several processes with captions of a photo, one counts it."""
+        """Weights ``(I * K,)`` that count a photo once if several processes have its captions."""
         rows = set() if batch.filler else set(batch.host.rows.tolist())
         photo_rows = batch.photo_rows or ()
         if rows.issuperset(photo_rows):  # always so with one process
@@ -249,7 +249,7 @@ class AbstractRewardObjective(ABC):
         )
 
     def _rewards(self, drawn: Drawn, samples: Sequence[Sample]) -> Tensor:
-        """``(I, K)``."""
+        """Rewards of the sampled captions, shape ``(I, K)``."""
         each = drawn.tokens.shape[1]
         of_captions = [sample for sample in samples for _ in range(each)]
         return judged(self.reward, drawn.texts, of_captions, drawn.ended).view(-1, each)
@@ -260,12 +260,12 @@ class AbstractRewardObjective(ABC):
         captions: Batch,
         loss: Callable[[CaptionLosses, Batch, Tensor], Mean],
     ) -> CaptionLosses:
-        """Losses of drawn captions, ``total`` by a formula.
+        """Losses of sampled captions, with ``total`` computed by ``loss``.
 
         Args:
             model: in evaluation mode.
             captions: see `described`.
-            loss: of a part's losses, the part, and which of the captions it has.
+            loss: function of a part's losses, the part, and the indices of its captions.
         """
 
         def of_part(part: Batch, places: Tensor) -> CaptionLosses:
@@ -278,11 +278,11 @@ class AbstractRewardObjective(ABC):
 
 @final
 class SelfCritical(AbstractRewardObjective):
-    """The policy gradient of the expected reward, in the place of the likelihood's gradient.
+    """Policy gradient (REINFORCE) of the expected reward, in place of the likelihood's gradient.
 
     The loss is ``-mean((reward - baseline) * log p(caption))`` over all drawn captions: its
-    gradient is REINFORCE's, without bias at temperature 1. For a latent-variable model the bound
-    stands for log p. See `AbstractRewardObjective`.
+    gradient is unbiased at temperature 1. For a latent-variable model, the bound replaces log p.
+    See `AbstractRewardObjective`.
 
     Args:
         reward: reward of a caption.
@@ -294,7 +294,7 @@ class SelfCritical(AbstractRewardObjective):
         seed: the run's seed.
 
     Raises:
-        ValueError: a mean of fewer than 2 captions.
+        ValueError: the baseline is a mean of fewer than 2 captions.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class SelfCritical(AbstractRewardObjective):
 
 
 def _nll(model: AbstractCaptioner[Any], losses: CaptionLosses) -> Tensor:
-    """``(B,)`` negative log-likelihoods with gradient."""
+    """Negative log-likelihoods ``(B,)`` with gradient."""
     if losses.nll is None:
         raise ValueError(
             f"objective=self_critical needs log-likelihoods with gradient, and "
@@ -358,7 +358,7 @@ def _nll(model: AbstractCaptioner[Any], losses: CaptionLosses) -> Tensor:
 
 
 def drawn_captions(model: AbstractCaptioner[Any], batch: Batch, search: AbstractSearch) -> Drawn:
-    """Captions that a search gives for the batch's photos, all of them in one batch."""
+    """Captions that a search samples for the batch's photos, all in one batch."""
     words = model.tokenizer
     request = request_of(model, words, batch.image_ids, device=batch.rows.device)
     with torch.no_grad():
@@ -377,13 +377,13 @@ def drawn_captions(model: AbstractCaptioner[Any], batch: Batch, search: Abstract
 
 
 def above_others(rewards: Tensor) -> Tensor:
-    """Each reward ``(I, K)`` less the mean of the K - 1 others of its photo: they add up to 0."""
+    """Rewards ``(I, K)`` minus the mean of the other K - 1 rewards of the photo; the sum is 0."""
     number = rewards.shape[1]
     return (rewards - rewards.mean(1, keepdim=True)) * (number / (number - 1))
 
 
 def first_captions(batch: Batch) -> list[int]:
-    """For each of the I photos, the position of its first caption."""
+    """Index of the first caption of each of the I photos."""
     first: dict[int, int] = {}
     for position, image in enumerate(batch.host.image_index.tolist()):
         first.setdefault(image, position)
@@ -391,13 +391,13 @@ def first_captions(batch: Batch) -> list[int]:
 
 
 def described(batch: Batch, drawn: Drawn, bos_id: int, *, by_token: bool = False) -> Batch:
-    """The batch's photos with drawn captions, K each; what is requested is as for the first.
+    """Batch of the photos with K sampled captions each, requesting the same losses as ``batch``.
 
     Args:
         batch: batch of true captions.
         drawn: captions of its photos.
         bos_id: begin token.
-        by_token: whether losses of single tokens are wanted.
+        by_token: whether losses of single tokens are requested.
     """
     num_images, each, _ = drawn.tokens.shape
     first = first_captions(batch)
@@ -432,12 +432,12 @@ def _of_photos(extras: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def max_length(model: AbstractCaptioner[Any]) -> int:
-    """The most tokens of a draw, its end included."""
+    """Maximum number of tokens of a sampled caption, including its end token."""
     return _settings(model)["max_length"]
 
 
 def _settings(model: AbstractCaptioner[Any]) -> dict[str, Any]:
-    """What draws take over from the model's own search."""
+    """Settings that sampling takes from the model's own search."""
     settings = model.search.counting_captions(1 + len(model.prompt_ids)).settings
     return {
         "max_length": settings.max_length,
@@ -448,7 +448,7 @@ def _settings(model: AbstractCaptioner[Any]) -> dict[str, Any]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model without dropout; afterwards every module is in the mode that it was in."""
+    """Run the model without dropout within the block; restore each module's mode afterwards."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False

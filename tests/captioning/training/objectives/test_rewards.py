@@ -175,7 +175,10 @@ def test_a_function_is_a_reward_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (lambda captions, samples: [1.0] * len(captions), r"is 1 for each of 10 unlike captions"),
+        (
+            lambda captions, samples: [1.0] * len(captions),
+            r"is 1 for each of 10 different captions",
+        ),
         (
             lambda captions, samples: [1.0],
             r"must return a number for each caption: got \(1,\) for 10",
