@@ -263,7 +263,7 @@ def test_a_run_of_each_model_may_be_loaded(model: str, monkeypatch: pytest.Monke
 def test_the_users_own_config_names_what_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captioning.config.plugins._targets", set())
     part = {"_target_": "torch.nn.Identity"}
-    with pytest.raises(ValueError, match="run folders may name readers"):
+    with pytest.raises(ValueError, match="run folders may name only readers"):
         build_part(DictConfig(part))
     config = compose_config("evaluate", ["+mine._target_=torch.nn.Identity"])
     assert isinstance(build_part(config.mine), torch.nn.Identity)

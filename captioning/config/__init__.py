@@ -1,1 +1,1 @@
-"""Configs: composed, checked, and built into parts."""
+"""Compose configs, check their values, and build the components that they describe."""

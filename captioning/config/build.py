@@ -1,4 +1,4 @@
-"""The one place where configs become objects."""
+"""Build objects from configs: the only module that instantiates ``_target_``."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ _ROOT = "root"  # of a data set, which its readers get under other names
 def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     """Call the object that ``config._target_`` names, with the config's keys as arguments.
 
-    A config has the same meaning as for ``hydra.utils.instantiate``: parts within it are built
-    first (``_recursive_``), ``_convert_`` says whether other mappings and lists are handed over as
-    OmegaConf's or as plain ones, ``_partial_`` gives a function of further arguments, and
-    ``_args_`` are positional. Two things differ. The call's error comes through, as it names the
-    file or key that was wrong and the remedy. Parts that are built already are handed over as they
-    are, where Hydra turns those that are dataclasses into configs.
+    Configs work as with ``hydra.utils.instantiate``: nested components are built first
+    (``_recursive_``), ``_convert_`` selects OmegaConf or plain Python containers, ``_partial_``
+    returns a partial function, and ``_args_`` are positional. Two details differ. An error of the
+    call is not wrapped, because it names the wrong file or key and the remedy. Dataclass objects
+    in ``kwargs`` stay objects; Hydra would turn them into configs.
 
     Args:
         config: ``_target_`` and its arguments.
         *args: further positional arguments.
-        **kwargs: further arguments; they override the config's. ``_convert_``, ``_recursive_`` and
-            ``_partial_`` stand in the place of the config's.
+        **kwargs: further arguments; they override the config's, also ``_convert_``,
+            ``_recursive_`` and ``_partial_``.
 
     Raises:
-        ValueError: ``_target_`` names nothing, or an object that may not be built (see
-            `captioning.config.plugins`), or its arguments do not fit.
-        SettingError: of the part; its settings are worded as they are typed, see `typed`.
+        ValueError: ``_target_`` does not exist or may not be built (see
+            `captioning.config.plugins`), or its arguments are wrong.
+        SettingError: raised by the component; its remedy names command-line settings, see `typed`.
     """
     check_loadable(config)
     marks = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
@@ -54,14 +53,14 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
 
 
 def typed(part: DictConfig, setting: Setting) -> str:
-    """A part's argument as it is typed on the command line.
+    """Return a setting as typed on the command line, such as ``data.bad_captions=drop``.
 
-    An argument of ``data.train`` that comes from its group is ``data.bad_captions``, and one that
-    the config has not is added by a plus. Of a run folder, the command that trained it takes it.
+    If an argument of ``data.train`` refers to its group, the group's key is returned. A key that
+    the config lacks gets a plus. For a run folder, the text names the command that trained it.
 
     Args:
-        part: node with ``_target_`` and its arguments, within the config of a command.
-        setting: setting that the part names.
+        part: node with ``_target_`` and its arguments, within a command's config.
+        setting: the setting to write out.
     """
     name, group, key = setting.name, part._get_parent(), part._get_full_key(setting.name)
     if isinstance(group, DictConfig) and name in part:
@@ -77,7 +76,7 @@ def typed(part: DictConfig, setting: Setting) -> str:
 
 
 def _resolved(config: DictConfig, marks: dict[str, Any]) -> DictConfig:
-    """A copy in its place among other settings, with all references looked up."""
+    """Copy a config with all references resolved in the context of the whole config."""
     own = copy.deepcopy(config) if OmegaConf.is_config(config) else OmegaConf.create(config)
     own._set_flag(["allow_objects", "struct", "readonly"], [True, False, False])
     own._set_parent(config._get_parent() if OmegaConf.is_config(config) else None)
@@ -88,7 +87,7 @@ def _resolved(config: DictConfig, marks: dict[str, Any]) -> DictConfig:
 
 
 def _node(node: Any, convert: Convert = "none", recursive: bool = True) -> Any:
-    """What a part of a config stands for, the parts within it built before."""
+    """Build the value of a config node: nested components first, then the node itself."""
     if isinstance(node, DictConfig | ListConfig) and node._is_none():
         return None
     if isinstance(node, ListConfig):
@@ -105,17 +104,17 @@ def _node(node: Any, convert: Convert = "none", recursive: bool = True) -> Any:
 
 
 def _of_omegaconf(content: Any, node: Any) -> Any:
-    """Mappings and lists as OmegaConf's, which know where they stand."""
+    """Convert to OmegaConf containers with a parent, so that they know their full key."""
     config = OmegaConf.create(content, flags={"allow_objects": True})
     config._set_parent(node)
     return config
 
 
 def _called(node: DictConfig, convert: Convert, recursive: bool) -> Any:
-    """The result of the call that a part asks for, or the call itself with these arguments."""
+    """Call the target of a component with its arguments, or return the partial function."""
     target, is_partial = located(node[_TARGET]), node.get(_PARTIAL, False)
     if not callable(target):
-        raise TypeError(f"{node[_TARGET]} is not a class or function")
+        raise TypeError(f"{node[_TARGET]} must be a class or function")
     arguments: dict[str, Any] = {}
     for key in node:
         if key in _MARKS or (is_partial and OmegaConf.is_missing(node, key)):

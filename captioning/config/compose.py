@@ -1,7 +1,7 @@
-"""How a config is composed; slow to import, as it needs Hydra.
+"""Compose configs with Hydra; slow to import.
 
-Three places are searched: the configs of the project, ``--config-dir``, and a folder ``configs``
-where the command is started. So a user's own YAML files stand beside the project's.
+Hydra searches three folders: the project's configs, ``--config-dir``, and ``configs`` in the
+current folder. Users can thus add their own YAML files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VERSION_BASE = "1.3"
 def compose_config(
     name: str, overrides: Sequence[str] = (), *, return_hydra_config: bool = False
 ) -> DictConfig:
-    """The config that a command with these overrides has.
+    """Compose the config of a command with overrides.
 
     Args:
         name: name of a file in the config folder, such as ``"train"``.
@@ -40,7 +40,7 @@ def compose_config(
         return_hydra_config: keep Hydra's own settings, under ``hydra``.
 
     Raises:
-        hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
+        hydra.errors.HydraException: an unknown choice or key, or an unreadable override.
     """
     with composing():
         config = compose(name, list(overrides), return_hydra_config=return_hydra_config)
@@ -50,7 +50,7 @@ def compose_config(
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Hydra in its initial state, beside an instance that may be running."""
+    """Reset Hydra to its initial state within the context, then restore a running instance."""
     search_user_folder()
     hydra = GlobalHydra.instance()
     running, hydra.hydra = hydra.hydra, None
@@ -62,42 +62,42 @@ def composing() -> Iterator[None]:
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """The override that has Hydra search the user's folder of ``--config-dir``, too."""
+    """Return the Hydra override that adds the user's ``--config-dir`` to the search path."""
     if config_dir is None:
         return []
     return [f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]"]
 
 
 def setting(key: str, text: object) -> str:
-    """An override with a text of any characters, such as a folder with brackets in its name."""
+    """Write an override whose text may hold any characters, such as a folder name with brackets."""
     return f"{key}={quoted(text)}"
 
 
 def quoted(text: object) -> str:
-    """A text in quotes, as Hydra reads it."""
+    """Quote a text for Hydra's command line."""
     return QuotedString(text=str(text), quote=Quote.double).with_quotes()
 
 
 def trust(config: DictConfig) -> None:
-    """Let parts be built that a config names, as the user has composed it; note its folders."""
+    """Allow the components named in a config that the user composed; register its folders."""
     for name, present in rename_targets(config).items():
-        log.warning(f"{name} has moved: write {present}")
+        log.warning(f"{name} was renamed: write {present} instead")
     name_targets(targets_in(OmegaConf.to_container(config, resolve=False)))
     paths = config.get("paths") or {}
     name_folders(str(paths[key]) for key in OWN_FOLDERS if paths.get(key))
 
 
 class UserConfigs(SearchPathPlugin):
-    """Searches `user_folder` after the project's configs, whose names so keep their meaning."""
+    """Hydra plugin: search `user_folder` after the project's configs, which take precedence."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the folder, where there is one."""
+        """Add the user's config folder to the search path, if it exists."""
         folder = user_folder()
         if folder is not None:
             search_path.append("user", f"file://{folder}")
 
 
 def search_user_folder() -> None:
-    """Have Hydra search the user's folder from now on, and let overrides fill empty mappings."""
+    """Register the user's config folder with Hydra, and let overrides fill empty mappings."""
     Plugins.instance().register(UserConfigs)
     let_overrides_fill_empty_mappings()

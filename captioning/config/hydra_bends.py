@@ -1,6 +1,6 @@
-"""All that bends Hydra and its launchers, with reasons; all else uses their public ways.
+"""Workarounds for Hydra and its launchers, with reasons; other modules use Hydra's public API.
 
-Nothing is imported before it is needed: commands start without Hydra.
+Imports are lazy, so commands can start without Hydra.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set
 
 @functools.cache
 def let_overrides_fill_empty_mappings() -> None:
-    """Let overrides fill mappings that users fill, such as options of a template: empty ones.
+    """Let overrides add keys to mappings that are empty by default, such as template options.
 
-    Reason: Hydra closes the whole config before it applies overrides, without a public hook
+    Reason: Hydra locks the whole config before it applies overrides, without a public hook
     between.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -40,7 +40,7 @@ def let_overrides_fill_empty_mappings() -> None:
 
 
 def _open_groups(config: Any) -> None:
-    """An empty group, such as ``steps``, stays closed: its keys come with a choice."""
+    """Open a config for new keys, but keep empty groups such as ``steps`` closed."""
     from omegaconf import DictConfig
 
     groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
@@ -65,9 +65,9 @@ def _open_empty(node: Any) -> None:
 
 
 def parsed_options(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    """Hydra's options of a command line, its settings as ``overrides``; and what it does not know.
+    """Parse Hydra's options, with settings as ``overrides``; return them and unknown options.
 
-    Reason: ``hydra.main`` ends a wrong command line with its own usage, which names no subcommand.
+    Reason: ``hydra.main`` reports a wrong command line with its own usage, without the subcommand.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -77,17 +77,17 @@ def parsed_options(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
 def call_main(
     task: Callable[[Any], float | None], arguments: Sequence[str], *, config: str, version_base: str
 ) -> None:
-    """``hydra.main`` with a command line; its errors come through.
+    """Run a task through ``hydra.main`` with a given command line; errors are raised unchanged.
 
-    Reason: Hydra reads its arguments from ``sys.argv`` alone, and itself prints errors and exits
-    unless ``HYDRA_FULL_ERROR`` is set. The task finds both as they were, in any process: Lightning
-    starts further processes with ``sys.argv``, so the subcommand must be among them.
+    Reason: Hydra reads arguments only from ``sys.argv``, prints errors itself and exits unless
+    ``HYDRA_FULL_ERROR`` is set. The task sees both restored, in any process: Lightning starts
+    further processes with ``sys.argv``, so ``sys.argv`` must hold the subcommand.
 
     Args:
-        task: gets the config of the run, or of each job of a sweep.
-        arguments: behind program and subcommand.
+        task: function that receives the config of the run, or of each job of a sweep.
+        arguments: command-line arguments after program and subcommand.
         config: name of a file in the config folder.
-        version_base: see Hydra.
+        version_base: Hydra's ``version_base``.
     """
     import hydra
 
@@ -114,15 +114,15 @@ def _set(arguments: Sequence[str], full_error: str | None) -> None:
 
 
 def start_as_job(program: Sequence[str], name: str, options: Sequence[str]) -> None:
-    """Give this process the command line of its job of a sweep alone.
+    """Replace this process's command line by the command line of its job in a sweep.
 
-    Reason: Lightning starts further processes of a run with ``sys.argv`` and ``__main__``. These
-    are of the whole sweep, or of a worker of joblib or submitit.
+    Reason: Lightning starts further processes of a run with ``sys.argv`` and ``__main__``. Both
+    belong to the whole sweep, or to a worker of joblib or submitit.
 
     Args:
         program: the program that started the sweep, before its arguments.
         name: the command's name.
-        options: options of Hydra's that jobs need.
+        options: Hydra options that jobs need.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -139,13 +139,13 @@ def start_as_job(program: Sequence[str], name: str, options: Sequence[str]) -> N
 
 @contextmanager
 def lost_jobs_kept(report: Callable[[Sequence[str], str], None]) -> Iterator[None]:
-    """Have Hydra's launchers of submitit take a lost job for one without a score.
+    """Make Hydra's submitit launcher treat a lost job as a job without a score.
 
-    Reason: they ask every job for its result and end with the first that has none: cancelled, out
-    of time or memory, or on a node that died. Jobs behind it would be forgotten.
+    Reason: the launcher waits for every job and stops at the first without a result: cancelled,
+    out of time or memory, or on a failed node. The results of later jobs would be lost.
 
     Args:
-        report: called with the overrides of a lost job and why it is lost.
+        report: called with a lost job's overrides and the reason.
     """
     if find_spec("submitit") is None:
         yield
@@ -172,9 +172,9 @@ def lost_jobs_kept(report: Callable[[Sequence[str], str], None]) -> Iterator[Non
 
 
 def _reason(job: Any, error: Exception) -> str:
-    """Why a job has no result, by its queue or by the last line of what it raised."""
+    """Return why a job has no result: its state in the queue, or its last error line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     has_error = lines and "has not produced any output" not in lines[0]
-    why = lines[-1] if has_error else "cancelled, out of memory or time, or its machine died"
+    why = lines[-1] if has_error else "cancelled, out of memory or time, or its node failed"
     log = job.paths.stderr if job.paths.stderr.is_file() else job.paths.stdout
     return f"job {job.job_id} ended without a result (state {job.state}): {why}; its output: {log}"

@@ -1,8 +1,8 @@
-"""The mark of classes and functions that a run folder's config may build.
+"""Decorator for classes and functions that a run folder's config may build.
 
-A run folder may come from anybody, so its ``config.yaml`` may name only objects with this mark: it
-reads data or computes, and writes at most a cache that it can make again. Code that starts
-programs, calls servers, loads executable objects or overwrites files has no mark.
+A run folder may be untrusted, so its ``config.yaml`` may name only marked objects. A marked
+object reads data or computes, and writes at most a cache that it can recreate. Code that starts
+programs, calls servers, loads executable objects or overwrites files is not marked.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ MARK = "may_be_named_by_run_folders"
 
 
 def loadable(part: PartT) -> PartT:
-    """Let run folders name a class with all that derive from it, or a function; a decorator.
+    """Mark a function, or a class and its subclasses, as allowed in run folders; a decorator.
 
-    A class method is marked below ``@classmethod``; its class alone does not make it one.
+    Put it below ``@classmethod`` to mark a class method; marking the class is not enough.
     """
     setattr(part, MARK, True)
     return part
 
 
 def is_loadable(found: Any) -> bool:
-    """Whether the object that a name refers to is marked."""
+    """Whether an object is marked with `loadable`."""
     if isinstance(found, type):
         return bool(getattr(found, MARK, False))
     function = getattr(found, "__func__", found)  # of a class method

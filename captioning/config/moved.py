@@ -1,4 +1,4 @@
-"""Names of classes that have moved: run folders and users' configs keep earlier ones."""
+"""Map former names of classes to present names, for run folders and users' older configs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPLACED = ("both", "caption", "image")
 _NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
 _CRITICAL = "captioning.training.objectives.self_critical"
 _REWARDS = ("BleuReward", "CiderReward", "SimilarityReward", "WeightedReward")
-# Earlier room, module or class -> the next one; `present_name` follows them to today's.
+# Former package, module or class -> next name; `present_name` follows the chain to the present name.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
     **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
@@ -79,19 +79,19 @@ _EARLIER = re.compile(
 
 
 def present_name(name: str) -> str:
-    """The present dotted name for a former one, or the same name."""
+    """Return the present dotted name for a former name; other names stay unchanged."""
     while earlier := _EARLIER.match(name):
         name = MOVED[earlier[0]] + name[earlier.end() :]
     return name
 
 
 def rename_targets(config: Any) -> dict[str, str]:
-    """Give each ``_target_`` of a config its present name, at any depth and in place.
+    """Replace former names in each ``_target_`` of a config, in place and at any depth.
 
-    References are not followed.
+    References are not resolved.
 
     Returns:
-        Present names by the earlier ones that were found.
+        Former names that were found, mapped to present names.
     """
     if not isinstance(config, DictConfig | ListConfig) or config._is_none():
         return {}

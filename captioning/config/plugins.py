@@ -1,13 +1,13 @@
-"""The packages that a config may name, and the import of a user's own.
+"""Import users' packages, and check which objects a config may name.
 
-A config that the user composes may name objects of the project, of the libraries below and of
-packages listed under ``plugins`` on the command line: of libraries classes, as their functions may
-read files, write them or run commands, and of the project no function that does. This check catches
-mistakes; it is not a security boundary.
+A config that the user composes may name objects of the project, of the libraries below, and of
+packages listed under ``plugins``. Of libraries only classes are allowed, because functions may
+read or write files or run commands; of the project, functions that do so are excluded. The check
+catches mistakes; it is not a security boundary.
 
-A run folder may come from somebody else. Each object that its config names must carry the mark of
-`captioning.config.loadable`, be a library's optimizer, belong to a plugin of the user, or appear in
-the user's own config. The object behind a name is checked, not the name alone: modules hold other
+A run folder may be untrusted. Each object that its config names must be marked with
+`captioning.config.loadable`, be a library's optimizer, belong to a user's plugin, or appear in
+the user's own config. The check looks at the object, not only its name: modules expose other
 modules, as in ``torch.os.system``.
 """
 
@@ -34,9 +34,9 @@ LIBRARIES = (
     "open_clip",
     "pytorch_lightning",
 )
-# The rest of torch has classes that unpickle files and start processes.
+# Other modules of torch have classes that unpickle files or start processes.
 OPEN_OF_TORCH = ("torch.nn", "torch.optim", "torch.distributions")
-# Functions of these write files, start programs or load other parts.
+# Functions in these modules write files, start programs or load other objects.
 CLOSED = (
     *(f"captioning.{name}" for name in ("commands", "data.download", "export")),
     *(f"captioning.{name}" for name in ("inference", "metrics.java", "results")),
@@ -47,7 +47,7 @@ CLOSED = (
     *("curation.export", "curation.review", "curation.study", "augmentation.set_folder"),
 )
 WRITING = ("write_", "save", "remove_", "delete_", "put_", "start_", "stop_", "run", "main")
-NO_PART = "it is no part that configs build: it writes files, runs something or loads other parts"
+NO_PART = "configs may not build it, because it writes files, runs programs or loads other code"
 _TARGET, _REMOTE = "_target_", "trust_remote_code"
 FILE = "file"  # in the cache of a config: where it was read from
 _plugins: set[str] = set()
@@ -56,13 +56,13 @@ _folders: set[str] = set()
 
 
 def import_plugins(names: Iterable[str]) -> None:
-    """Import packages of the user's own, from where they are installed or the current folder.
+    """Import users' packages, installed or in the current folder, and allow their names.
 
-    Their classes and functions may be named by ``_target_`` from then on.
+    Configs may name their classes and functions in ``_target_`` from then on.
 
     Raises:
-        ValueError: a text in the place of a list, whose letters would be the names.
-        ModuleNotFoundError: the package does not exist.
+        ValueError: a string instead of a list of names.
+        ModuleNotFoundError: a package does not exist.
     """
     if isinstance(names, str):
         raise ValueError(f"plugins must be a list: got {names}; write plugins=[{names}]")
@@ -76,47 +76,47 @@ def import_plugins(names: Iterable[str]) -> None:
             if error.name != name:
                 raise
             raise ModuleNotFoundError(
-                f"plugins: there is no module {name} in {folder}, and none is installed; start the "
-                "command in the folder that holds it, or install it",
+                f"plugins: no module {name} in {folder} or among installed packages; start the "
+                "command in the folder that holds the module, or install it",
                 name=name,
             ) from error
         _plugins.add(name.partition(".")[0])
 
 
 def name_targets(names: Iterable[str]) -> None:
-    """Let parts be built that the user's own config names, see `targets_in`."""
+    """Allow the names that the user's own config holds, see `targets_in`."""
     _targets.update(names)
 
 
 def named_targets() -> tuple[str, ...]:
-    """The names that `name_targets` received in this process."""
+    """Return the names that `name_targets` allowed in this process."""
     return tuple(sorted(_targets))
 
 
 def name_folders(folders: Iterable[str]) -> None:
-    """Note where the user's data, caches and runs lie."""
+    """Register folders of the user's data, caches and runs."""
     _folders.update(folders)
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Where data, caches and runs of the user lie: by configs/paths/default.yaml, and as named."""
+    """Return the user's data, cache and run folders: the defaults and the registered folders."""
     return tuple(sorted({*map(own_folder, OWN_FOLDERS), *map(Path, _folders)}))
 
 
 def targets_in(config: Any) -> list[str]:
-    """All that a config names, at any depth; a plain one, as references are not looked up."""
+    """Return all ``_target_`` names in a plain config, at any depth."""
     return [str(part[_TARGET]) for part in _parts(config)]
 
 
 def check_loadable(config: Any) -> None:
-    """Refuse objects that may not be built, as the config may not be the user's own.
+    """Raise an error if an untrusted config names an object that is not allowed.
 
     Args:
         config: plain mappings and lists, or OmegaConf's.
 
     Raises:
-        ValueError: what `check_targets` refuses, or a ``_target_`` that is not marked; names the
-            file, where it is known, and the key.
+        ValueError: a ``_target_`` that `check_targets` refuses or that is not marked; the message
+            names the file, if known, and the key.
     """
     check_targets(config)
     for part in _parts(config):
@@ -126,21 +126,21 @@ def check_loadable(config: Any) -> None:
 
 
 def _danger(target: str) -> str:
-    """Why a run folder may not name something, or nothing."""
+    """Return why a run folder may not name an object; empty if it may."""
     found = _found(target)
     if found is None:
         return (
-            "there is no such part: is the folder of another version, or is there a package to "
-            "install?"
+            "this object does not exist: is the run folder of another version, or is a package "
+            "missing?"
         )
-    # the function's own module: classes of plugins inherit methods that load anything
+    # the function's defining module: plugin classes inherit methods that load anything
     package = str(getattr(found, "__module__", "")).partition(".")[0]
     if is_loadable(found) or package in _plugins or _optimizes(found):
         return ""
     return (
-        "run folders may name readers, steps, models, tokenizers, searches and optimizers alone, "
-        "and parts of packages that you name by plugins=[...]: do not use the folder, or put a "
-        "part of that kind in this place"
+        "run folders may name only readers, steps, models, tokenizers, searches, optimizers and "
+        "parts of packages allowed by plugins=[...]: do not use this run folder, or replace the "
+        "name by one of such a part"
     )
 
 
@@ -152,7 +152,7 @@ def _optimizes(found: Any) -> bool:
 
 
 def _place(part: Any) -> str:
-    """File and key of a name, as far as OmegaConf's node knows them."""
+    """Return file and key of a config node, as far as OmegaConf knows them."""
     if not hasattr(part, "_get_full_key"):
         return f"{_TARGET}: "
     file = (part._get_root()._metadata.resolver_cache or {}).get(FILE)
@@ -161,13 +161,13 @@ def _place(part: Any) -> str:
 
 
 def check_targets(config: Any) -> None:
-    """Refuse objects that no config may name, at any depth.
+    """Raise an error if a config names an object that no config may name, at any depth.
 
     Args:
         config: plain mappings and lists, or OmegaConf's.
 
     Raises:
-        ValueError: a ``_target_`` of another package, or one that is not for configs.
+        ValueError: a ``_target_`` of an unlisted package, or an object that configs may not build.
     """
     for part in _parts(config):
         target = part[_TARGET]
@@ -179,8 +179,8 @@ def check_targets(config: Any) -> None:
         if _is_foreign(package):
             others = _foreign(part)
             raise ValueError(
-                f"{_place(part)}{target}: configs may name what {', '.join(PROJECT)} and "
-                f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
+                f"{_place(part)}{target}: configs may name only objects of {', '.join(PROJECT)}, "
+                f"{', '.join(LIBRARIES)}; if {package} is yours or you trust it, add "
                 f"plugins=[{','.join(others)}] (report, caption, push, curate export: --plugins "
                 f"{' '.join(others)})"
             )
@@ -193,7 +193,7 @@ def _is_foreign(package: str) -> bool:
 
 
 def _foreign(part: Any) -> list[str]:
-    """Packages of nobody known that the whole config around a part names, so all at once."""
+    """Return all unlisted packages in the whole config around a node, to report them together."""
     whole = part
     if hasattr(part, "_get_root"):
         from omegaconf import OmegaConf
@@ -204,26 +204,26 @@ def _foreign(part: Any) -> list[str]:
 
 
 def _refusal(target: str) -> str:
-    """Why configs may not use a name, or an empty text; import errors are reported elsewhere."""
+    """Return why configs may not use a name; empty if they may, or if the import fails."""
     found = _found(target)
     if found is None:
         return ""
     owner = getattr(found, "__self__", None)
     definer = owner if isinstance(owner, type) else found  # a class method is as good as its class
-    module = getattr(definer, "__module__", None) or "nobody knows whom"
+    module = getattr(definer, "__module__", None) or "an unknown module"
     package = module.partition(".")[0]
     if package in _plugins:
         return ""
     if package not in {*PROJECT, *LIBRARIES}:
-        return f"it is defined by {module}; name what a listed package defines itself"
+        return f"{module} defines it; name an object that an allowed package defines itself"
     if package in PROJECT:
         name = target.rpartition(".")[2]
         closed = _is_in(module, CLOSED) or name.startswith(WRITING)
         return NO_PART if closed and not isinstance(definer, type) else ""
     if not isinstance(definer, type):
-        return "configs name classes of libraries, as functions may read, write or run anything"
+        return "library functions may run anything; name a class of the library instead"
     closed = package == "torch" and not _is_in(module, OPEN_OF_TORCH)
-    return f"of torch, configs name what {', '.join(OPEN_OF_TORCH)} define" if closed else ""
+    return f"of torch, configs may name only {', '.join(OPEN_OF_TORCH)}" if closed else ""
 
 
 def _is_in(module: str, parents: Iterable[str]) -> bool:
@@ -231,7 +231,7 @@ def _is_in(module: str, parents: Iterable[str]) -> bool:
 
 
 def _found(target: str) -> Any:
-    """What a dotted name leads to, or None."""
+    """Return the object with a dotted name, or None."""
     try:
         return located(target)
     except ImportError:
@@ -239,10 +239,10 @@ def _found(target: str) -> Any:
 
 
 def located(name: str) -> Any:
-    """What `locate` finds; whatever a module raises while it is imported is an ImportError.
+    """Return the object with a dotted name, see `locate`; any failure is an ImportError.
 
     Raises:
-        ImportError: nothing; says what is missing.
+        ImportError: the import fails; the message says what is missing.
     """
     try:
         return locate(name)
@@ -253,11 +253,11 @@ def located(name: str) -> Any:
 
 
 def locate(name: str) -> Any:
-    """The object that a dotted name refers to: modules are imported as far as there are any.
+    """Import the object with a dotted name, with the modules that it needs.
 
     Raises:
         ModuleNotFoundError: a package is not installed.
-        AttributeError: a module or class has no such name; ``name`` and ``obj`` are set.
+        AttributeError: a module or class lacks the name; ``name`` and ``obj`` are set.
         ValueError: an empty name.
     """
     path, *rest = name.split(".")

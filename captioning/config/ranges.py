@@ -1,8 +1,8 @@
-"""Ranges of settings, written beside the arguments that they are for; groups of settings.
+"""Ranges of settings as type annotations of arguments, and base class of settings groups.
 
-``batch_size: PositiveInt`` in a signature gives the range of a config's value; type checkers only
-see the number, and `captioning.config.check` checks configs against the range. No float of a config
-may be NaN or infinite.
+``batch_size: PositiveInt`` in a signature sets the range of the config value. Type checkers see a
+plain number; `captioning.config.check` checks configs against the range. Floats in configs must
+not be NaN or infinite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 
 
 def device_name(value: Any) -> bool:
-    """auto, cpu, cuda, cuda:1, mps or xpu."""
+    """Whether a value is a device name: auto, cpu, cuda, cuda:1, mps or xpu."""
     return not isinstance(value, str) or _DEVICE.fullmatch(value) is not None
 
 
@@ -27,17 +27,17 @@ PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
-# Parts of a whole that hold something, such as a share of the photos.
+# Fractions above 0, such as a share of the photos.
 Share = Annotated[float, Gt(0), Le(1)]
-# Chances, and parts of a whole that may be nothing or all.
+# Probabilities and fractions from 0 to 1.
 Fraction = Annotated[float, Ge(0), Le(1)]
-# Chances that must leave something, such as dropout: all zeros teach nothing.
+# Probabilities below 1, such as dropout: at 1 all values would be zero.
 DropRate = Annotated[float, Ge(0), Lt(1)]
-# Likeness of two vectors.
+# Cosine similarity of two vectors.
 Cosine = Annotated[float, Ge(-1), Le(1)]
-# Seeds of NumPy's generators and of Lightning.
+# Seeds that NumPy's generators and Lightning accept.
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
-# Larger numbers than machines have threads are mistakes, which torch does not tell.
+# Larger values than machines have threads are mistakes that torch does not report.
 NumThreads = Annotated[int, Ge(1), Le(4096)]
 NumWorkers = Annotated[int, Ge(0), Le(1024)]
 Device = Annotated[str, Predicate(device_name)]
@@ -48,12 +48,12 @@ Epoch = Annotated[int, Ge(-1)]
 
 @dataclass(frozen=True)
 class ArgumentsOf:
-    """Marks a mapping, or further keywords, whose keys are arguments of a function or class.
+    """Marks a mapping or ``**kwargs`` whose keys are arguments of a function or class.
 
-    A group of settings that stays where it is in the config is such a mapping, too.
+    A settings group that stays a mapping in the config is such a mapping, too.
 
-    ``ArgumentsOf(Self)`` on the keywords of a named constructor: those of the class itself, but
-    for records that are made of the other marked arguments.
+    On the keywords of a named constructor, ``ArgumentsOf(Self)`` means the arguments of the class,
+    except settings records that are made of the other marked arguments.
     """
 
     target: Any
@@ -61,18 +61,18 @@ class ArgumentsOf:
 
 @dataclass(frozen=True)
 class AlsoTakes:
-    """Marks a part that gets further keys than its function's, which the code takes out of it."""
+    """Marks a component with keys beyond its function's arguments; the code removes these keys."""
 
     keys: type  # a TypedDict
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSettings:
-    """A group of settings: its fields are the keys of a config group, with types and ranges.
+    """Base class of settings groups: the fields are a config group's keys, with types and ranges.
 
     Attributes:
         further: keys of the group that are not fields; other keys may refer to them.
-        order: all keys of the config, as it orders them; none for a record that Python made.
+        order: all keys in the order of the config; empty for a record made in Python.
     """
 
     further: Mapping[str, Any] = field(default_factory=dict)
@@ -80,20 +80,20 @@ class AbstractSettings:
 
     @classmethod
     def known(cls) -> list[str]:
-        """The fields that are keys of the group."""
+        """Return the names of the fields, which are keys of the group."""
         return [entry.name for entry in fields(cls) if entry.name not in {"further", "order"}]
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """The record of a config; groups within it become records, parts stay in their place.
+        """Convert a config to this record; nested groups become records, components stay configs.
 
         Args:
-            config: config of a command or a run folder, or a group of it. A key that it lacks, such
-                as one that is newer than the run, has the field's default; so has one that is null
-                where the field takes no None.
+            config: config of a command or a run folder, or one group of it. A missing key, such as
+                a key newer than the run, takes the field's default. So does a null key if the field
+                does not accept None.
 
         Raises:
-            ValueError: a key without default is missing.
+            ValueError: a required key is missing.
         """
         hints = get_type_hints(cls)
         known, order = set(cls.known()), [str(key) for key in config]
@@ -105,18 +105,18 @@ class AbstractSettings:
             values[name] = read(value, hints[name])
         needed = {f.name for f in fields(cls) if f.default is MISSING is f.default_factory}
         if missing := sorted(needed - values.keys()):
-            raise ValueError(f"{missing[0]}: is missing; {cls.__name__} has no default for it")
+            raise ValueError(f"{missing[0]} is missing: {cls.__name__} has no default, so set it")
         further = {str(key): config.get(key) for key in config if key not in known}
         return cls(**values, further=further, order=order)
 
 
 def read(value: Any, hint: Any) -> Any:
-    """Convert a config's value for an argument or a field with this annotation.
+    """Convert a config value for an argument or field with this annotation.
 
-    The rule of all configs: a task takes keywords. A group of settings is a frozen record, which is
-    built here, also within lists, which become plain. A part, a mapping with ``_target_``, stays
-    where it is in the config: its references are looked up when it is built, and errors name its
-    whole key. So do mappings without a record.
+    All configs follow one rule: a task takes keywords. Settings groups become frozen records, also
+    within lists, and lists become plain. A component (mapping with ``_target_``) stays in the
+    config: its references are resolved when it is built, and errors name its full key. Mappings
+    without a record stay, too.
     """
     kinds = [unwrapped(member)[0] for member in alternatives(hint)]
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -135,7 +135,7 @@ def read(value: Any, hint: Any) -> Any:
 
 
 def alternatives(annotation: Any) -> list[Any]:
-    """The members of a union, of unions within it too; or the annotation itself."""
+    """Return the members of a union, nested unions included; otherwise the annotation itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return [
             alternative for member in get_args(annotation) for alternative in alternatives(member)
@@ -144,7 +144,7 @@ def alternatives(annotation: Any) -> list[Any]:
 
 
 def unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """An annotation and the constraints that ``Annotated`` puts on it."""
+    """Return the type and the constraints of an ``Annotated`` annotation."""
     if get_origin(annotation) is Annotated:
         base, *constraints = get_args(annotation)
         return base, tuple(constraints)

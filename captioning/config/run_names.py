@@ -1,12 +1,12 @@
-"""Makes names of runs and policies from the choices and overrides on the command line.
+"""Name runs and policies by the choices and overrides on the command line.
 
-Configs say ``${label:}`` to continue the name of a run, and ``${label:curation}`` to continue the
+Configs use ``${label:}`` to complete the name of a run, and ``${label:curation}`` to complete the
 name of a policy. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
 ``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
-jobs of a sweep have separate folders, and no value needs a named file. ``${of_set:}`` is the part
+jobs of a sweep get separate folders without a YAML file per value. ``${of_set:}`` is the part
 before the model's name, see `of_set`.
 
-Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
+Importing this module registers the resolvers. Without Hydra's record of the overrides, as after a
 plain ``hydra.compose``, a label holds no overrides.
 """
 
@@ -23,12 +23,12 @@ from omegaconf import DictConfig, OmegaConf
 if TYPE_CHECKING:  # importing Hydra takes longer than all else here, and only names need it
     from hydra.core.override_parser.types import Override
 
-# Choices that the name of a run has already, and choices that only say how a run is carried out.
+# Choices that a run's name holds already, and choices that only affect how a run executes.
 CHOICES_LEFT_OUT = (
     *("data", "model", "curation", "experiment"),
     *("debug", "paths", "logger", "trainer"),
 )
-# Keys, or beginnings of keys, that the name has already or that change no result.
+# Keys, or prefixes of keys, that the name holds already or that change no result.
 KEYS_LEFT_OUT = (
     *("seed", "threads", "run_name", "run_dir", "paths", "logger", "plugins", "report"),
     "start_score",
@@ -44,17 +44,17 @@ MAX_LENGTH = 120  # characters of a label; file systems allow 255 bytes a folder
 
 
 def label(part: str = "", *, _root_: DictConfig) -> str:
-    """The end of a name: a hyphen and a word for each choice and override, in alphabetical order.
+    """Return the end of a run's name: a hyphen and a word per choice and override, sorted.
 
-    The words of a policy stand first in the label of a run, as its name. Key and value are not
-    separated by an equals sign, because Hydra's command line would refuse ``run=FOLDER``.
+    A run's label begins with the words of its policy, like the policy's name. Key and value are not
+    joined by an equals sign, because Hydra's command line would refuse ``run=FOLDER``.
 
     Args:
-        part: ``"curation"`` for the overrides of that part alone; empty for a run.
+        part: ``"curation"``: only overrides of the policy; empty: all overrides of the run.
 
     Returns:
-        Letters, digits and ``._+-`` only; at most `MAX_LENGTH` characters, where a longer label
-        ends in a digest of it. Empty when nothing was overridden.
+        Letters, digits and ``._+-`` only; at most `MAX_LENGTH` characters: a longer label ends in
+        a hash. Empty if nothing was overridden.
     """
     words = dict(_words(_root_, part))
     ordered = [words[key] for key in sorted(words)]
@@ -65,9 +65,9 @@ def label(part: str = "", *, _root_: DictConfig) -> str:
 
 
 def of_set(*, _root_: DictConfig) -> str:
-    """The beginning of a run's name: the data's name and, for your own photos, the folder's.
+    """Return the start of a run's name: the dataset's name and, for own photos, their folder.
 
-    ``flickr8k/``, or ``own/my_photos-``: so two folders of your photos have separate runs.
+    Examples: ``flickr8k/``, or ``own/my_photos-``, so two photo folders have separate runs.
     """
     name, folder = (OmegaConf.select(_root_, f"data.{key}") for key in ("name", "root"))
     if name != OWN or not folder:
@@ -77,7 +77,7 @@ def of_set(*, _root_: DictConfig) -> str:
 
 
 def _words(root: DictConfig, part: str) -> Iterator[tuple[str, str]]:
-    """The word that each override adds to a name, by its key; the last override of a key counts."""
+    """Yield (key, word) for each override in a name; the last override of a key counts."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     for override in OverridesParser.create().parse_overrides(_overrides(root)):
@@ -89,7 +89,7 @@ def _words(root: DictConfig, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _overrides(root: DictConfig) -> list[str]:
-    """The overrides that the config was composed with, where Hydra keeps them."""
+    """Return the overrides that Hydra composed the config with."""
     from hydra.core.hydra_config import HydraConfig
 
     overrides = OmegaConf.select(root, "hydra.overrides.task")
@@ -99,15 +99,15 @@ def _overrides(root: DictConfig) -> list[str]:
 
 
 def plain_lines(overrides: Any) -> list[str]:
-    """Overrides of Hydra's record as they were typed.
+    """Return overrides from Hydra's record as the user typed them.
 
-    Their references, such as in ``run_name=NAME${label:}``, would lead here again.
+    Their references are not resolved: ``run_name=NAME${label:}`` would recurse.
     """
     return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 def _key(override: Override) -> str:
-    """Where the override is applied, with dots: ``curation.select`` of ``curation/select=top``."""
+    """Return an override's full key with dots: ``curation.select`` for ``curation/select=top``."""
     return (override.package or override.key_or_group).replace("/", ".")
 
 
@@ -128,7 +128,7 @@ def _word(root: DictConfig, override: Override, short: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """The text without characters that folder names or Hydra's command line cannot hold."""
+    """Remove characters that folder names or Hydra's command line cannot hold."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("_")
 
 

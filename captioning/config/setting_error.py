@@ -1,7 +1,7 @@
-"""Errors of bad input: place, problem and remedy, which the command or config layer words.
+"""Errors of user input, with place, problem and remedy; commands word the remedy's settings.
 
-A reader knows its arguments. The same argument is ``data.bad_captions=drop`` on the command line of
-a training, ``--annotations NAME`` of ``captioning check``, and ``bad_captions="drop"`` in Python.
+A reader knows only its argument's name. The same argument is ``data.bad_captions=drop`` in a
+training command, ``--annotations NAME`` in ``captioning check``, ``bad_captions="drop"`` in Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An argument of a part, as a remedy names it.
+    """An argument of a component, which the remedy of an error names.
 
     Attributes:
         name: the argument's name.
@@ -29,17 +29,16 @@ class Setting:
 
 
 Wording = Callable[[Setting], str | Setting]
-"""How a setting is typed, or the argument of another part that it is."""
+"""Function that writes a setting as the user types it, or maps it to another argument."""
 
 
 class AbstractSettingError(Exception):
-    """Bad input: its file or key, the problem and the remedy.
+    """Wrong input of the user: the file or key, the problem and the remedy.
 
     Args:
-        place: file or folder, with line, key or member where there is one; or the argument that is
-            wrong.
+        place: file or folder, with line, key or member if known; or the wrong argument.
         problem: the problem.
-        remedy, *more: the remedy in pieces; settings among them are worded later.
+        remedy, *more: pieces of the remedy; settings among them are worded later.
     """
 
     def __init__(
@@ -59,17 +58,17 @@ class AbstractSettingError(Exception):
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """The settings that are not worded yet."""
+        """Return the settings in the remedy that are not worded yet."""
         pieces = (self.place, *self.remedy)
         return tuple(piece for piece in pieces if isinstance(piece, Setting))
 
     @property
     def finding(self) -> str:
-        """The message without its remedy."""
+        """Return the message without its remedy."""
         return f"{self.place}: {self.problem}"
 
     def worded(self, wording: Wording) -> Self:
-        """The same error with other words for its settings."""
+        """Return the same error with its settings worded by a function."""
         place, *remedy = (
             wording(piece) if isinstance(piece, Setting) else piece
             for piece in (self.place, *self.remedy)
@@ -77,13 +76,13 @@ class AbstractSettingError(Exception):
         return type(self)(place, self.problem, *remedy)
 
     def or_else(self, *remedy: str | Setting) -> Self:
-        """The same error with a further remedy."""
+        """Return the same error with a second remedy after "or"."""
         return type(self)(self.place, self.problem, *self.remedy, ", or ", *remedy)
 
 
 class SettingError(AbstractSettingError, ValueError):
-    """Bad input that its user corrects, or that a setting takes or reads otherwise."""
+    """Wrong input that the user can correct, or work around with a setting."""
 
 
 class SettingNotFoundError(AbstractSettingError, FileNotFoundError):
-    """A file or folder that is not there, and where to get it or the settings that name another."""
+    """A missing file or folder; the remedy says where to get it or which setting to change."""

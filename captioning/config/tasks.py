@@ -1,6 +1,6 @@
-"""Tasks: functions whose typed keyword arguments are the schema of a command's config.
+"""Call tasks: functions whose typed keyword arguments define the schema of a command's config.
 
-A command calls its task so, and Python calls it with keywords::
+A command calls a task like this; Python code passes keywords::
 
     task(**arguments_of(task, config))
 """
@@ -18,17 +18,17 @@ from captioning.config.ranges import AbstractSettings, read
 
 
 def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]:
-    """The arguments of a task from its command's config, whose values are checked.
+    """Convert a command's config to the arguments of its task, and check the values.
 
     `captioning.config.ranges.read` documents how groups, parts and lists are converted.
 
     Args:
-        task: takes keywords. Keys that it does not take are for other keys to refer to.
-        config: composed. Where references of a group with a default cannot be resolved, the
-            argument has its default: the group is for other uses of the task.
+        task: function with keyword arguments. Other keys of the config only serve references.
+        config: composed config. If the references of a group with a default cannot be resolved,
+            the argument gets its default: the group belongs to other uses of the task.
 
     Raises:
-        ValueError: a line for each wrong value, see `check_config`.
+        ValueError: one line per wrong value, see `check_config`.
     """
     check_config(config, task)
     signature, arguments = signature_of(task), {}
@@ -42,22 +42,22 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
 
 
 def recorded(arguments: Mapping[str, Any], *, groups: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments of a task as a card or a run folder holds them: those of its config, plain.
+    """Return a task's arguments as plain values in config order, for a card or a run folder.
 
-    A config has no key for a group without a choice, and so neither has the record.
+    Groups without a choice have no key in the config, so the record leaves them out, too.
 
     Args:
-        arguments: all of them, in the order of the config: ``locals()`` at the task's begin.
-        groups: arguments that are groups, which are None without a choice.
+        arguments: all arguments in the order of the config: ``locals()`` at the start of the task.
+        groups: names of arguments that are groups, None without a choice.
     """
     kept = {k: value for k, value in arguments.items() if value is not None or k not in groups}
     return {key: plain(value) for key, value in kept.items()}
 
 
 def plain(value: Any) -> Any:
-    """Settings as a file holds them: mappings, lists and values, all references looked up.
+    """Convert settings to plain mappings, lists and values with resolved references.
 
-    A group of settings has the keys of its config, in their order; one that Python made has all.
+    Groups read from a config keep its keys in order; groups made in Python have all keys.
     """
     if OmegaConf.is_config(value):
         return OmegaConf.to_container(value, resolve=True)

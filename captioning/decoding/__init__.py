@@ -1,1 +1,1 @@
-"""Searches for captions: they know no model, and models know no search."""
+"""Search algorithms that decode captions from any stepper model."""

@@ -1,4 +1,4 @@
-"""Beam search over any stepper, batched over images."""
+"""Beam search over any stepper model, batched over images."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beams:
-    """Unfinished hypotheses of the A images still searched, W each, best first.
+    """Unfinished hypotheses (W for each of A images still searched), best first.
 
     Attributes:
-        images: ``(A,) int64`` places in the pool, rising.
+        images: ``(A,) int64`` image positions in the pool, ascending.
         tokens: ``(A, W, T) int64``, padded.
-        scores: ``(A, W) float32`` summed log-probabilities, ``-inf`` in free places.
+        scores: ``(A, W) float32`` summed log-probabilities, ``-inf`` in empty slots.
     """
 
     images: Tensor
@@ -32,7 +32,7 @@ class Beams:
 
     @classmethod
     def start(cls, pool: Pool, images: Tensor) -> Beams:
-        """One empty hypothesis for each of ``images (A,) int64``."""
+        """Return beams with one empty hypothesis for each of ``images (A,) int64``."""
         tokens = pool.tokens.new_full((len(images), 1, pool.tokens.shape[2]), pool.pad_id)
         scores = torch.zeros(len(images), 1, device=images.device)
         return cls(images=images, tokens=tokens, scores=scores)
@@ -40,14 +40,14 @@ class Beams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamRules:
-    """How the hypotheses of one beam are ranked; see `SearchSettings` for the numbers.
+    """Rules that rank the hypotheses of one beam; see `SearchSettings` for the values.
 
     Attributes:
-        rules: rules on the tokens that may follow.
+        rules: rules on the next tokens.
         beam_size: K of this beam.
-        per_node_beam: most continuations of one hypothesis after the first step, or None.
-        normalisation: how scores of different lengths are compared.
-        exact: whether an image waits for all hypotheses that may still become better.
+        per_node_beam: maximum continuations of one hypothesis after the first step, or None.
+        normalisation: length normalisation of scores.
+        exact: search an image until no unfinished hypothesis can improve its result.
     """
 
     rules: Rules
@@ -58,7 +58,7 @@ class BeamRules:
 
     @classmethod
     def build(cls, settings: SearchSettings, request: SearchRequest) -> BeamRules:
-        """The rules of one call of a search; see `Rules.build`."""
+        """Build the rules for one search call; see `Rules.build`."""
         return cls(
             rules=Rules.build(settings, request),
             beam_size=settings.beam_size,
@@ -68,7 +68,7 @@ class BeamRules:
         )
 
     def ranked(self, log_probs: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Best continuations of each row: K, and one more for each end token."""
+        """Return the best continuations of each row: K, plus one for each end token."""
         max_count = self.beam_size + len(self.rules.ends)
         limit = self.per_node_beam if length > 1 else None
         return best_tokens(
@@ -78,31 +78,31 @@ class BeamRules:
         )
 
     def upper_bounds(self, scores: Tensor, length: int) -> Tensor:
-        """Upper bounds of the final scores of ``(A,)`` unfinished sums of ``length`` tokens."""
-        # The sum can only fall, and the divisor of the greatest length gives the highest score.
+        """Return upper bounds of the final scores of ``(A,)`` sums of ``length`` tokens."""
+        # A sum can only fall, and the divisor of the greatest length gives the highest score.
         return self.normalised(scores, self.rules.max_length if self.exact else length)
 
     def normalised(self, scores: Tensor, length: int) -> Tensor:
-        """Scores for comparing hypotheses that end with ``length`` tokens."""
+        """Normalise the scores of hypotheses that end with ``length`` tokens."""
         return self.normalisation.scores(scores, length)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(AbstractSearch):
-    """Find the most probable captions of several images at once.
+    """Beam search for the most probable captions of several images at once.
 
-    Each step ranks all continuations of an image's hypotheses by summed log-probability; equal ones
-    by the place of their parent, then by their own log-probability, then by token id. Those among
-    the best K that end go to the image's pool; the best K that do not end continue. An image leaves
-    the batch when no unfinished hypothesis can enter its pool any more. Log-probabilities only
-    lower a sum, so the result equals the result of a search that makes all steps. Hypotheses cut
-    off at ``max_length`` are used only where the pool has free slots.
+    Each step ranks all continuations of an image's hypotheses by summed log-probability. Ties are
+    broken by the parent's position, the parent's log-probability, then token id. Ended hypotheses
+    among the best K enter the image's pool; the best K unfinished hypotheses continue. An image
+    leaves the batch when no unfinished hypothesis can enter its pool any more. Log-probabilities
+    only lower a sum, so the result equals a search without early exit. Hypotheses cut off at
+    ``max_length`` are used only where the pool has free slots.
 
-    Scores are the sum of log-probabilities, divided according to ``normalisation``. A penalty of 0
-    is the plain sum (nocaps UpDown). With ``"power"``, 1 is the mean a token (ViECap); .6 to .7 are
-    common, as with ``"gnmt"``. With a penalty above 0 long hypotheses may still win, so the search
-    ends later; with 0, beam 1 is greedy search.
+    A score is a sum of log-probabilities, divided according to ``normalisation``. Penalty 0 keeps
+    the sum (nocaps UpDown). With ``"power"``, penalty 1 gives the mean per token (ViECap), and 0.6
+    to 0.7 are common, as with ``"gnmt"``. With a penalty above 0 long hypotheses may still win, so
+    the search ends later. With penalty 0 and beam size 1 the search is greedy.
     """
 
     unused: ClassVar[tuple[str, ...]] = ("temperature", "seed")
@@ -115,7 +115,7 @@ class BeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The ``num_captions`` most probable captions of each image; see `AbstractSearch`."""
+        """Return the ``num_captions`` most probable captions per image; see `AbstractSearch`."""
         beam, max_length = BeamRules.build(self.settings, request), self.settings.max_length
         pool = Pool.for_request(self.settings, request)
         images = torch.arange(request.num_images, device=request.device)
@@ -137,10 +137,10 @@ class BeamSearch(AbstractSearch):
 def _advance(
     beams: Beams, pool: Pool, beam: BeamRules, log_probs: Tensor, length: int
 ) -> tuple[Beams, Tensor]:
-    """One step: ended hypotheses into the pool, the K best others into the next beams.
+    """Make one step: ended hypotheses enter the pool, the K best others form the next beams.
 
     Returns:
-        The beams of the images that continue, and ``(A' * K,)`` the row of each hypothesis' parent.
+        Beams of the unfinished images, and ``(A' * K,)`` the row of each hypothesis' parent.
     """
     extension = extend(beams, pool, beam, log_probs, length)
     active = (~extension.hopeless).nonzero().squeeze(1)
@@ -150,12 +150,12 @@ def _advance(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """The K best continuations of each image's beams that do not end, best first.
+    """The K best unfinished continuations of each image's beams, best first.
 
     Attributes:
-        parents: ``(A, K) int64`` places of the hypotheses that they continue.
+        parents: ``(A, K) int64`` positions of the parent hypotheses.
         tokens: ``(A, K) int64``.
-        scores: ``(A, K) float32`` summed log-probabilities, ``-inf`` where there are fewer than K.
+        scores: ``(A, K) float32`` summed log-probabilities, ``-inf`` in unused slots.
         hopeless: ``(A,) bool``, whether no hypothesis of the image can enter the pool any more.
     """
 
@@ -165,7 +165,7 @@ class Extension:
     hopeless: Tensor
 
     def beams(self, beams: Beams, active: Tensor, length: int) -> Beams:
-        """The beams of the images ``active (A',) int64``, one token longer than ``beams``."""
+        """Return beams of the images ``active (A',) int64``, one token longer than ``beams``."""
         tokens = take_rows(beams.tokens[active], self.parents[active])
         tokens[:, :, length - 1] = self.tokens[active]
         return Beams(images=beams.images[active], tokens=tokens, scores=self.scores[active])
@@ -179,15 +179,15 @@ def extend(
     length: int,
     handicap: Tensor | None = None,
 ) -> Extension:
-    """Rank the continuations of each image's beams; those that end are offered to the pool.
+    """Rank the continuations of each image's beams, and offer ended ones to the pool.
 
     Args:
         beams: W hypotheses of each of A images.
-        pool: takes the hypotheses among the best K that end.
+        pool: receives the ended hypotheses among the best K.
         beam: rules of the search.
         log_probs: ``(A * W, V) float32`` in nats.
         length: length of the continuations.
-        handicap: ``(A, V) float32`` subtracted from tokens in the ranking, but not in their scores.
+        handicap: ``(A, V) float32`` subtracted from tokens in the ranking but not in scores.
     """
     rules, beam_size = beam.rules, beam.beam_size
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
@@ -213,7 +213,7 @@ def extend(
 def _candidates(
     scores: Tensor, log_probs: Tensor, beam: BeamRules, length: int, handicap: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Summed log-probability, parent and token ``(A, C)`` of the best continuations, best first."""
+    """Return sum, parent and token ``(A, C)`` of the best continuations, best first."""
     num_images, width = scores.shape
     per_image = log_probs.reshape(num_images, width, log_probs.shape[1])
     ranked = log_probs if handicap is None else (per_image - handicap[:, None]).flatten(0, 1)
@@ -221,7 +221,7 @@ def _candidates(
     per_row = values.shape[1]
     totals = (scores.reshape(-1, 1) + values).view(num_images, width * per_row)
     totals, places = totals.sort(dim=1, descending=True, stable=True)
-    # At most E candidates of each parent end, so the first K + E K hold K that do not end.
+    # At most E continuations of each parent end, so K + E K contain K unfinished ones.
     max_count = beam.beam_size * (1 + len(beam.rules.ends))
     totals, places = totals[:, :max_count], places[:, :max_count]
     parents = places // per_row
@@ -234,7 +234,7 @@ def _candidates(
 
 
 def check_num_captions(settings: SearchSettings) -> None:
-    """Refuse more captions than a beam has hypotheses.
+    """Raise an error if more captions are requested than the beam has hypotheses.
 
     Raises:
         ValueError: ``num_captions`` is above ``beam_size``.

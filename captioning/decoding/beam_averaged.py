@@ -1,4 +1,4 @@
-"""Beam search by means: ClipCap's and ViECap's, in which ended captions stay in the beam."""
+"""Beam search by mean log-probability, as in ClipCap and ViECap."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 @final
 @dataclass(frozen=True, kw_only=True)
 class AveragedBeamSearch(AbstractSearch):
-    """Rank hypotheses at every step by their mean log-probability a token.
+    """Beam search that ranks hypotheses at every step by mean log-probability per token.
 
-    Where `BeamSearch` compares sums while hypotheses grow, and scores when they have ended, here
-    one beam holds both: an ended hypothesis keeps its place as long as its mean is among the best
-    K. An image is done when all K have ended. Equal means are ranked by the place of the parent,
-    then by token id.
+    `BeamSearch` compares sums of unfinished hypotheses, and scores of ended ones. Here one beam
+    holds both kinds: an ended hypothesis keeps its slot while its mean is among the best
+    K. An image is done when all K have ended. Ties are broken by the parent's position, then by
+    token id.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -45,7 +45,7 @@ class AveragedBeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The ``num_captions`` hypotheses of each image with the best means."""
+        """Return the ``num_captions`` hypotheses with the highest means for each image."""
         beams = _Beams(self, request)
         last = torch.full_like(beams.active, request.bos_id)
         for length in range(1, self.settings.max_length + 1):
@@ -59,13 +59,13 @@ class AveragedBeamSearch(AbstractSearch):
 
 
 class _Beams:
-    """K hypotheses of each image, best first; ``-inf`` and no tokens in places without one.
+    """K hypotheses of each image, best first; empty slots have score ``-inf`` and no tokens.
 
     Attributes:
-        active: ``(A,) int64`` images with a hypothesis that has not ended.
+        active: ``(A,) int64`` images with an unfinished hypothesis.
         tokens: ``(I, K, T) int64``, padded.
         sums: ``(I, K) float32`` of log-probabilities.
-        lengths: ``(I, K) int64`` tokens, the end token counted.
+        lengths: ``(I, K) int64`` numbers of tokens, including the end token.
         ended: ``(I, K) bool``.
     """
 
@@ -81,14 +81,14 @@ class _Beams:
         self.ended = torch.zeros(shape, dtype=torch.bool, device=device)
 
     def advance(self, log_probs: Tensor, length: int) -> Tensor:
-        """One step of the active images.
+        """Make one step for the active images.
 
         Args:
             log_probs: ``(A, V)`` at the first step, ``(A * K, V)`` afterwards.
-            length: length of the hypotheses that grow.
+            length: length of the unfinished hypotheses.
 
         Returns:
-            ``(A' * K,)`` rows of the parents of the images that continue.
+            ``(A' * K,)`` parent rows of the images that continue.
         """
         active, size = self.active, self.sums.shape[1]
         width = 1 if length == 1 else size
@@ -103,7 +103,7 @@ class _Beams:
         longer = take_rows(self.tokens[active], parents)
         longer[:, :, length - 1] = tokens
         self.tokens[active], self.lengths[active] = longer, lengths
-        # As they are rounded in the published search.
+        # Rounded as in the published search.
         self.sums[active] = means.flatten(1).gather(1, order) * lengths
         dead = self.sums[active].isneginf()
         ended = before | dead | self.rules.ended(tokens)
@@ -115,9 +115,9 @@ class _Beams:
     def _continuations(
         self, log_probs: Tensor, length: int, width: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums and tokens ``(A, W, C)`` of continuations, and their lengths ``(A, W, 1)``.
+        """Return sums and tokens ``(A, W, C)`` of continuations, and lengths ``(A, W, 1)``.
 
-        An ended hypothesis continues only as itself, with padding that is not counted.
+        An ended hypothesis continues only as itself, with padding that does not count.
         """
         active, size = self.active, self.sums.shape[1]
         history = self.tokens[active, :width, : length - 1].flatten(0, 1)
@@ -136,7 +136,7 @@ class _Beams:
         return self.sums[active, :width, None] + values, tokens, lengths
 
     def result(self, count: int) -> SearchResult:
-        """The best ``count`` of each image."""
+        """Return the best ``count`` hypotheses of each image."""
         scores, order = (self.sums / self.lengths).sort(dim=1, descending=True, stable=True)
         scores, order = scores[:, :count], order[:, :count]
         is_dead = scores.isneginf()

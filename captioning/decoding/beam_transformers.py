@@ -1,4 +1,4 @@
-"""Beam search by the rules of transformers 4, in which BLIP and VL-BART were published."""
+"""Beam search with the rules of transformers 4, as used in the papers of BLIP and VL-BART."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 @final
 @dataclass(frozen=True, kw_only=True)
 class TransformersBeamSearch(AbstractSearch):
-    """Finds the same captions as ``generate`` of transformers 4 with the same settings.
+    """Beam search that finds the same captions as ``generate`` of transformers 4.
 
-    It differs from `BeamSearch` in these points:
+    It differs from `BeamSearch` as follows:
 
-    - A caption's score is divided by a power of the length of begin token, prompt and caption,
-      the end token left out.
-    - An image has K places for ended captions. It is done when they are taken and the best
-      continuation, divided by a power of its length before this token, is no better than the worst
-      of them; with ``early_stopping`` as soon as they are taken.
-    - Captions that are cut off at ``max_length`` compete with the ended ones.
-    - ``no_repeat_ngram_size`` is of begin token, prompt and caption together.
+    - A caption's score is divided by a power of the length of begin token, prompt and caption
+      without the end token.
+    - An image has K slots for ended captions. Its search ends once the slots are full and the best
+      continuation, divided by a power of its length before this token, does not beat the worst
+      slot; with ``early_stopping`` as soon as the slots are full.
+    - Captions cut off at ``max_length`` compete with ended captions.
+    - ``no_repeat_ngram_size`` counts n-grams of begin token, prompt and caption together.
 
-    Equal scores are ranked as in `BeamSearch`; in transformers their order is not defined.
+    Ties are broken as in `BeamSearch`; transformers does not define their order.
 
     Attributes:
-        early_stopping: see above.
+        early_stopping: end an image's search as soon as K captions have ended.
     """
 
     early_stopping: bool = False
@@ -55,7 +55,7 @@ class TransformersBeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The ``num_captions`` best captions of each image; see `AbstractSearch`."""
+        """Return the ``num_captions`` best captions of each image; see `AbstractSearch`."""
         search, max_length = _Search(self, request), self.settings.max_length
         beams = Beams.start(search.pool, torch.arange(request.num_images, device=request.device))
         last = torch.full_like(beams.images, request.bos_id)
@@ -73,7 +73,7 @@ class TransformersBeamSearch(AbstractSearch):
 
 
 class _Search:
-    """The rules of one call, and the captions that have ended."""
+    """State of one search call: its rules and the captions that have ended."""
 
     def __init__(self, search: TransformersBeamSearch, request: SearchRequest) -> None:
         self.settings = search.settings
@@ -83,14 +83,14 @@ class _Search:
         self.pool = Pool.for_request(places, request)
 
     def scores(self, totals: Tensor, length: int) -> Tensor:
-        """Scores of sums over captions of ``length`` tokens, the end token left out."""
+        """Return scores for sums over captions of ``length`` tokens without the end token."""
         return totals / (len(self.rules.read) + length) ** self.settings.length_penalty
 
     def advance(self, beams: Beams, log_probs: Tensor, length: int) -> tuple[Beams, Tensor]:
-        """One step; see `captioning.decoding.beam`.
+        """Make one step; see `captioning.decoding.beam`.
 
         Returns:
-            The beams of the images that continue, and ``(A' * K,)`` the row of each parent.
+            Beams of the images that continue, and ``(A' * K,)`` the row of each parent.
         """
         size, width = self.settings.beam_size, beams.scores.shape[1]
         totals, parents, tokens = self._candidates(beams, log_probs, length)
@@ -117,7 +117,7 @@ class _Search:
     def _candidates(
         self, beams: Beams, log_probs: Tensor, length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum, parent and token ``(A, C)`` of the best continuations, best first."""
+        """Return sum, parent and token ``(A, C)`` of the best continuations, best first."""
         num_images, width = beams.scores.shape
         history = beams.tokens[:, :, : length - 1].flatten(0, 1)
         log_probs = self.rules.penalised(log_probs, history)

@@ -1,4 +1,4 @@
-"""The most probable tokens of each hypothesis, in an order that does not depend on the machine."""
+"""Rank the most probable tokens of each hypothesis in an order that is equal on all machines."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from captioning.decoding.state import DEAD
 
 BLOCK = 64
 LARGE_VOCABULARY = 2048
-# If more than one in so many tokens is needed, all tokens are sorted.
+# If more than one in this many tokens is needed, all tokens are sorted.
 FULL_SORT = 8
 
 
 def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Tensor, Tensor]:
-    """The ``count`` best allowed tokens of each row, by falling log-probability, then rising id.
+    """Return each row's ``count`` best allowed tokens by falling log-probability, then rising id.
 
-    ``torch.topk`` is fast but does not define which of several equal values it takes, and half
-    precision makes equal values common. So one value more than needed is taken: only a row whose
-    last two are equal can have lost a lower id, and only such rows are sorted in full.
+    ``torch.topk`` is fast but does not define which of several equal values it selects, and equal
+    values are common in half precision. The function selects one value more than needed: only
+    rows whose last two values are equal may miss a lower id, and only they are sorted in full.
 
     Args:
-        log_probs: ``(G, V) float32`` in nats; not changed.
-        count: tokens to return a row; beyond V they are filled up with ``-inf``.
+        log_probs: ``(G, V) float32`` in nats; not modified.
+        count: tokens per row; above V, rows are padded with ``-inf``.
         forbidden: ``(F,) int64`` distinct ids that get ``-inf``.
 
     Returns:
@@ -53,7 +53,7 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
 
 
 def check_nan(has_nan: bool) -> None:
-    """Refuse log-probabilities that are not all numbers.
+    """Raise an error if log-probabilities contain NaN.
 
     Raises:
         ValueError: ``has_nan`` is true.
@@ -61,15 +61,15 @@ def check_nan(has_nan: bool) -> None:
     if has_nan:
         raise ValueError(
             "log-probabilities must be numbers: the decoder returned NaN; "
-            "were the weights spoilt by a loss that was not finite?"
+            "were the weights damaged by a loss that was not finite?"
         )
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As ``topk`` along rows; on processors with large vocabularies about 2.5 times as fast.
+    """Compute ``topk`` along rows; on CPUs with large vocabularies about 2.5 times as fast.
 
-    The ``count`` blocks with the highest maxima hold ``count`` highest values, and a maximum is
-    found much faster than a ranking.
+    The ``count`` blocks with the highest maxima contain ``count`` highest values, and finding
+    maxima is much faster than ranking.
     """
     rows, vocabulary = log_probs.shape
     num_blocks = vocabulary // BLOCK
@@ -80,7 +80,7 @@ def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     inside = blocks.gather(1, best[:, :, None].expand(rows, count, BLOCK))
     rest = log_probs[:, num_blocks * BLOCK :]
     values, places = torch.cat([inside.view(rows, count * BLOCK), rest], dim=1).topk(count, dim=1)
-    # Places after the blocks are those of the last, incomplete block.
+    # Positions after the blocks belong to the last, incomplete block.
     block = best.gather(1, (places // BLOCK).clamp(max=count - 1))
     block = torch.where(places < count * BLOCK, block, num_blocks + places // BLOCK - count)
     return values, block * BLOCK + places % BLOCK
@@ -97,7 +97,7 @@ def _ordered(
 
 
 def _filled(values: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """``(G, count)`` of as many or fewer columns."""
+    """Pad values and tokens to ``(G, count)`` columns."""
     missing = count - values.shape[1]
     if missing > 0:
         values = torch.nn.functional.pad(values, (0, missing), value=DEAD)
@@ -106,7 +106,7 @@ def _filled(values: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]
 
 
 def banned_ids(special: Sequence[int], eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
-    """Ids that no hypothesis may hold: some special tokens and ``forbidden_ids``.
+    """Return ids that no hypothesis may hold: some special tokens and ``forbidden_ids``.
 
     Raises:
         ValueError: the end token is forbidden.

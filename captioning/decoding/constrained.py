@@ -1,8 +1,8 @@
-"""Constrained beam search over any stepper, batched over images.
+"""Constrained beam search over any stepper model, batched over images.
 
 Anderson et al., 2017, *Guided Open Vocabulary Image Captioning with Constrained Beam Search*,
-section 3: a beam for each state of a finite-state machine, so that hypotheses compete only with
-those that have met the same constraints.
+section 3: a beam for each state of a finite-state machine, so hypotheses compete only with
+hypotheses that have met the same constraints.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, ConstrainedResult, LevelPool, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
-# Of hypotheses in one step on a GPU, whose memories have to fit beside each other.
+# Hypotheses in one step on a GPU, which must hold the memory of all of them.
 ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beams:
-    """Unfinished hypotheses of the A images still searched, by state, each state's best first.
+    """Unfinished hypotheses of the A images still searched, sorted by state, best first.
 
     Attributes:
-        images: ``(A,) int64``, rising.
+        images: ``(A,) int64``, ascending.
         tokens: ``(A, R, T) int64``, padded.
-        scores: ``(A, R) float32`` summed log-probabilities; ``-inf`` in the last places of images
-            that have fewer hypotheses than others.
-        states: ``(A, R) int64`` of the image's machine.
+        scores: ``(A, R) float32`` summed log-probabilities; ``-inf`` in unused last slots.
+        states: ``(A, R) int64`` states of the image's machine.
     """
 
     images: Tensor
@@ -46,13 +45,13 @@ class _Beams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Constrained:
-    """How hypotheses are continued.
+    """Rules for continuing hypotheses in constrained search.
 
     Attributes:
-        beam: beam size, lengths and the like.
+        beam: rules with beam size, lengths and normalisation.
         table: the machines of all images.
-        banned_moves: ``(F,) int64`` ids that no move of a machine produces.
-        eos_id: ends a hypothesis.
+        banned_moves: ``(F,) int64`` ids that no machine move may produce.
+        eos_id: the token that ends a hypothesis.
     """
 
     beam: BeamRules
@@ -61,8 +60,8 @@ class _Constrained:
     eos_id: int
 
     def per_target(self, length: int) -> int:
-        """Largest useful number of continuations of one hypothesis into one state."""
-        # One more than K, because one of them may end.
+        """Return how many continuations of one hypothesis into one state can matter."""
+        # One more than K, because one continuation may end.
         max_count = self.beam.beam_size + 1
         limit = self.beam.per_node_beam if length > 1 else None
         return min(limit or max_count, max_count)
@@ -71,31 +70,31 @@ class _Constrained:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ConstrainedBeamSearch(AbstractSearch):
-    """Find the most probable captions that meet the constraints of their image.
+    """Beam search for the most probable captions that meet their image's constraints.
 
     Every state of an image's machine has a beam of K hypotheses. Each step ranks all continuations
-    that lead into a state by summed log-probability; equal ones by the place of their parent (lower
-    states first), then by their own log-probability, then by token id. The end token leads to the
-    default state, like other tokens of no phrase: the same constraints are met and no phrase has
-    started. Those among a state's best K that end go to the image's pool, the best K that do not
-    end continue; in the pool equal ones are ranked by step, then by the place of their parent. With
-    machines without constraints this is `captioning.decoding.beam.BeamSearch`.
+    into a state by summed log-probability. Ties are broken by the parent's position (lower states
+    first), the parent's log-probability, then token id. The end token leads to the default state,
+    like other tokens outside phrases: the same constraints are met and no phrase has started.
+    Among a state's best K, ended hypotheses enter the image's pool; the best K unfinished ones
+    continue. In the pool, ties are broken by step, then by the parent's position. Without
+    constraints the search equals `captioning.decoding.beam.BeamSearch`.
 
-    Only existing hypotheses are extended: a state costs nothing until it is reached. Once the pool
-    is full of finished hypotheses that meet the constraints, a hypothesis that cannot enter it any
-    more is dropped (log-probabilities only lower a sum), and an image without hypotheses leaves the
+    Only existing hypotheses are extended: a state costs nothing until a hypothesis reaches it. Once
+    the pool is full of finished hypotheses that meet the constraints, hypotheses that cannot enter
+    it are dropped (log-probabilities only lower a sum), and an image without hypotheses leaves the
     batch. Neither changes the result. All images of a step need the same number of rows, so images
-    with fewer hypotheses are filled up with dead ones.
+    with fewer hypotheses get dummy rows.
 
-    ``beam_size`` counts hypotheses of each state; ``per_node_beam`` counts continuations into one
-    state. A phrase with a forbidden token cannot be produced, and no phrase is exempt from
-    ``no_repeat_ngram_size``.
+    ``beam_size`` counts hypotheses per state; ``per_node_beam`` counts continuations into one
+    state. A phrase with a forbidden token cannot be produced, and ``no_repeat_ngram_size`` applies
+    to phrases, too.
 
     Attributes:
-        forced_ids: forbidden ids that are still produced if a phrase needs them.
-        by_size: search images in groups of machines of similar size, one group after the other:
-            fewer rows, more steps. False for one group. None: groups on a processor, and on a GPU,
-            whose steps take as long with few rows, groups of `ROWS_AT_ONCE`.
+        forced_ids: forbidden ids that are allowed if a phrase needs them.
+        by_size: search images in groups with machines of similar size: fewer rows, more steps.
+            False: one group. None: on CPUs groups by size, on GPUs, where a step takes equally long
+            with few rows, groups of `ROWS_AT_ONCE`.
     """
 
     forced_ids: Sequence[int] = ()
@@ -112,17 +111,17 @@ class ConstrainedBeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> ConstrainedResult:
-        """The best captions of each image, and whether they meet its constraints.
+        """Return the best captions of each image, and whether they meet its constraints.
 
         Raises:
-            ValueError: no machines, a constraint that needs a token that cannot be produced, or
-                NaN log-probabilities.
+            ValueError: no machines, a constraint that needs a forbidden token, or NaN
+                log-probabilities.
         """
         machines, num_images = check_machines(request), request.num_images
         rules = self._rules(machines, request)
         pool = LevelPool(required=rules.table.required, settings=self.settings, request=request)
         begin = torch.full((num_images,), request.bos_id, device=request.device)
-        # Before the groups: some memories have rows to select from only once a token is read.
+        # Before the groups: some model memories can be indexed only after a token was read.
         log_probs, state = stepper.step(begin, state)
         check_vocabulary(rules.table, log_probs.shape[1])
         for group in self._groups(machines, torch.device(request.device)):
@@ -134,7 +133,7 @@ class ConstrainedBeamSearch(AbstractSearch):
         return pool.result(rules.table, request.eos_id)
 
     def _groups(self, machines: Sequence[Machine], device: torch.device) -> list[list[int]]:
-        """Images that are searched together."""
+        """Return groups of images that are searched together."""
         if self.by_size is False:
             return [list(range(len(machines)))]
         groups = _groups(machines)
@@ -161,9 +160,9 @@ def _search(
     rules: _Constrained,
     pool: LevelPool,
 ) -> None:
-    """Fill the pool for ``images (A,)``.
+    """Search ``images (A,)`` and fill the pool.
 
-    ``state`` is their memory after the begin token, ``log_probs (A, V)`` are those of the next one.
+    ``state`` is the memory after the begin token; ``log_probs (A, V)`` predict the next token.
     """
     start = Beams.start(pool.pool, images)
     beams = _Beams(
@@ -189,10 +188,10 @@ def _search(
 def _advance(
     beams: _Beams, pool: LevelPool, rules: _Constrained, log_probs: Tensor, length: int
 ) -> tuple[_Beams, Tensor]:
-    """One step: ended hypotheses into the pool, the K best others of each state into the next.
+    """Make one step: ended hypotheses enter the pool, each state's K best others continue.
 
     Returns:
-        The beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
+        Beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
         parent.
     """
     num_rows = beams.scores.shape[1]
@@ -207,7 +206,7 @@ def _advance(
     goes_on &= rules.beam.upper_bounds(totals, length) > pool.worst(beams.images)[:, None]
     counts = goes_on.sum(1)
     active = counts.nonzero().squeeze(1)
-    # Hypotheses that continue move to the front, in order; dead ones follow.
+    # Hypotheses that continue move to the front, in order; dummy rows follow.
     front = (~goes_on[active]).to(torch.int8).sort(dim=1, stable=True).indices
     front = front[:, : int(counts.max()) if len(active) else 0]
     scores = totals.masked_fill(~goes_on, DEAD)[active].gather(1, front)
@@ -220,7 +219,7 @@ def _advance(
 
 
 def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: int) -> Continuations:
-    """Continuations of the hypotheses."""
+    """Return the ranked continuations of all hypotheses."""
     table, images = rules.table, beams.images[:, None]
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
     log_probs = rules.beam.rules.with_one_end(rules.beam.rules.adjusted(log_probs, history))
@@ -244,12 +243,12 @@ def _collect(
     """Offer ended hypotheses to the pool.
 
     Args:
-        beams: before the step.
-        pool: takes the best hypotheses.
+        beams: beams before the step.
+        pool: receives the best hypotheses.
         rules: the search's rules.
-        ended: ``(A, N)`` summed log-probability, ``-inf`` for those that do not end.
-        parents: ``(A, N) int64`` their places in ``beams``, of which each ends at most once.
-        length: tokens of each, the end token counted.
+        ended: ``(A, N)`` summed log-probabilities, ``-inf`` for hypotheses that do not end.
+        parents: ``(A, N) int64`` parent positions in ``beams``; each ends at most once.
+        length: number of tokens, including the end token.
     """
     scores = torch.full_like(beams.scores, DEAD).scatter_reduce(1, parents, ended, "amax")
     scores, order = scores.sort(dim=1, descending=True, stable=True)
@@ -260,7 +259,7 @@ def _collect(
 
 
 def _groups(machines: Sequence[Machine]) -> list[list[int]]:
-    """Images by the number of states of their machines, to within a factor of two."""
+    """Group images whose machines differ in size by less than a factor of two."""
     groups: dict[int, list[int]] = {}
     for image, machine in enumerate(machines):
         groups.setdefault((machine.num_states - 1).bit_length(), []).append(image)
@@ -270,12 +269,12 @@ def _groups(machines: Sequence[Machine]) -> list[list[int]]:
 def _merged(
     groups: Sequence[list[int]], machines: Sequence[Machine], num_states: int
 ) -> list[list[int]]:
-    """Groups joined to larger ones, as long as their images have ``num_states`` in all.
+    """Merge groups as long as their images have at most ``num_states`` states in total.
 
     Args:
-        groups: as `_groups` gives them, those of the smallest machines first.
+        groups: groups from `_groups`, smallest machines first.
         machines: machines of all images.
-        num_states: each image counts as many as the largest machine beside it.
+        num_states: limit; each image counts with the size of the largest machine in its group.
     """
     merged: list[list[int]] = []
     for group in groups:
@@ -288,15 +287,15 @@ def _merged(
 
 
 def check_machines(request: SearchRequest) -> Sequence[Machine]:
-    """The machines of a request.
+    """Return the machines of a request after checks.
 
     Raises:
         ValueError: there are no machines, or one needs a token that is not a word.
     """
     if request.machines is None:
         raise ValueError(
-            "constrained search needs machines, one an image; captioning evaluate makes them by "
-            "constraints=words constraints.path=FILE or constraints=detections"
+            "constrained search needs one machine per image; captioning evaluate builds machines "
+            "with constraints=words constraints.path=FILE or constraints=detections"
         )
     special = {request.bos_id, *request.ends, request.pad_id}
     needed = {token for machine in request.machines for moves in machine.moves for token in moves}
@@ -309,14 +308,14 @@ def check_machines(request: SearchRequest) -> Sequence[Machine]:
 
 
 def check_vocabulary(table: MachineTable, vocabulary: int) -> None:
-    """Refuse machines over other tokens than a model's.
+    """Raise an error if machines need tokens outside the model's vocabulary.
 
     Raises:
-        ValueError: a token of ``vocabulary`` or above.
+        ValueError: a token id of at least ``vocabulary``.
     """
     highest = int(table.tokens.max()) if table.tokens.numel() else 0
     if highest >= vocabulary:
         raise ValueError(
-            f"constraints must be of the model's {vocabulary} tokens: got token {highest}; "
-            "were they made with another tokenizer?"
+            f"constraints need token {highest}, but the model has {vocabulary} tokens: were they "
+            "made with another tokenizer?"
         )

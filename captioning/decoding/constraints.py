@@ -1,4 +1,4 @@
-"""Constraints in words to machines over tokens."""
+"""Convert constraints in words to finite-state machines over tokens."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from captioning.decoding.machine import Machine, build_machine
 Words = tuple[str, ...]
 
 Encode = Callable[[str], list[list[int]]]
-"""All token sequences that stand for a word or phrase inside a caption, without special tokens;
-none where the vocabulary lacks it, such as `AbstractTokenizer.spellings`."""
+"""Function that returns all token sequences of a word or phrase, without special tokens; empty
+if the vocabulary lacks the word. Example: `AbstractTokenizer.spellings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenConstraints:
-    """A machine, and the constraints in words that it stands for.
+    """A machine with the word constraints that it enforces.
 
     Attributes:
         machine: machine of the accepted constraints.
-        accepted: alternatives in words of each constraint, without those that the vocabulary lacks.
+        accepted: alternatives of each constraint, without words missing in the vocabulary.
         dropped: constraints without an alternative in the vocabulary.
     """
 
@@ -39,22 +39,22 @@ def constrain(
     begin_id: int | None = None,
     missing: Literal["drop", "error"] = "drop",
 ) -> TokenConstraints:
-    """The machine of constraints in words.
+    """Build the machine for constraints in words.
 
     Args:
-        constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
-        encode: words to tokens, such as ``tokenizer.spellings``.
-        required: how many must be met; capped at the number of accepted ones.
-        continues: tokens that continue the word before them, such as ``tokenizer.continuing()``: a
-            constraint is then met by complete words only.
-        begin_id: said before each caption (``tokenizer.begin_id``): comes before a spelling that
-            can stand only at a caption's beginning.
-        missing: action on a constraint without an alternative in the vocabulary: ``"drop"`` leaves
-            it out, which also lowers the number that can be required, and names it in the result;
-            ``"error"`` refuses it. A missing alternative beside others is left out.
+        constraints: sets of alternative words or phrases, such as ``("dog", "dogs")``.
+        encode: function from words to tokens, such as ``tokenizer.spellings``.
+        required: number of constraints to meet, at most the number of accepted ones.
+        continues: tokens that continue the previous word, such as ``tokenizer.continuing()``;
+            only complete words then meet a constraint.
+        begin_id: token before each caption (``tokenizer.begin_id``), placed before spellings that
+            are valid only at the start of a caption.
+        missing: action if no alternative of a constraint is in the vocabulary: ``"drop"`` removes
+            the constraint, lowers ``required`` if needed and lists it in the result; ``"error"``
+            raises. A missing alternative beside known ones is always removed.
 
     Raises:
-        ValueError: a missing constraint with ``"error"``; or bad settings (see `build_machine`).
+        ValueError: a missing constraint with ``"error"``, or invalid settings (`build_machine`).
     """
     if missing not in ("drop", "error"):
         raise ValueError(f"missing must be drop or error: got {missing!r}")
@@ -75,8 +75,8 @@ def constrain(
             dropped.append(tuple(words))
     if dropped and missing == "error":
         raise ValueError(
-            f"constraints must have an alternative in the vocabulary: got {dropped}; add one of "
-            "their words to the vocabulary before training, or set missing to drop"
+            f"constraints without a word in the vocabulary: {dropped}; add one of their words to "
+            "the vocabulary before training, or set missing to drop"
         )
     machine = build_machine(phrases, required=required, continues=continues)
     return TokenConstraints(machine=machine, accepted=tuple(accepted), dropped=tuple(dropped))

@@ -1,4 +1,4 @@
-"""Continuations of hypotheses in states of a machine, ranked state by state."""
+"""Rank continuations of hypotheses, separately for each state of a machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from captioning.decoding.state import DEAD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuations:
-    """N continuations of the hypotheses of each image, by the state that they lead to.
+    """N continuations of the hypotheses of each image, grouped by target state.
 
-    The best of each state come first; equal ones by the place of their parent, then by their own
-    log-probability, then by token id.
+    Within a state the best come first; ties are broken by the parent's position, the parent's
+    log-probability, then token id.
 
     Attributes:
-        totals: ``(A, N) float32`` summed log-probabilities, ``-inf`` where there is none.
+        totals: ``(A, N) float32`` summed log-probabilities, ``-inf`` in unused slots.
         tokens: ``(A, N) int64``.
-        targets: ``(A, N) int64`` states that they lead to, rising.
-        parents: ``(A, N) int64`` place of the hypothesis that is continued.
+        targets: ``(A, N) int64`` target states, ascending.
+        parents: ``(A, N) int64`` positions of the parent hypotheses.
     """
 
     totals: Tensor
@@ -32,7 +32,7 @@ class Continuations:
     parents: Tensor
 
     def places(self, counted: Tensor) -> Tensor:
-        """Number of ``counted (A, N) bool`` ones before each that lead to the same state."""
+        """Count earlier ``counted (A, N) bool`` continuations into the same state."""
         before = counted.cumsum(1) - counted.long()
         first = torch.ones_like(counted)
         first[:, 1:] = self.targets[:, 1:] != self.targets[:, :-1]
@@ -53,20 +53,20 @@ def continuations(
     banned_moves: Tensor,
     several: bool = False,
 ) -> Continuations:
-    """The best tokens into the default state of each hypothesis, and its moves into others.
+    """Find each hypothesis' best tokens into its default state, and its moves into other states.
 
     Args:
         log_probs: ``(A * R, V) float32``.
-        scores: ``(A, R) float32`` of R hypotheses an image.
-        defaults: ``(A, R) int64`` state after any token but the moves'.
-        continued: ``(A, R) int64`` the same after any token that continues a word.
+        scores: ``(A, R) float32`` scores of R hypotheses per image.
+        defaults: ``(A, R) int64`` state after any token without a move.
+        continued: ``(A, R) int64`` the default state after tokens that continue a word.
         continues: ``(C,) int64`` tokens that continue a word.
-        moves: ``(A, R, X) int64`` tokens of the moves, rising, then `NO_TOKEN`.
-        targets: ``(A, R, X) int64`` states that they lead to.
-        per_target: most continuations of one hypothesis into one state.
-        banned: ``(F,) int64`` tokens that do not lead into the default state.
-        banned_moves: ``(F',) int64`` tokens that no move produces.
-        several: whether moves may lead into the default state, too.
+        moves: ``(A, R, X) int64`` tokens of the moves, ascending, padded with `NO_TOKEN`.
+        targets: ``(A, R, X) int64`` target states of the moves.
+        per_target: maximum continuations of one hypothesis into one state.
+        banned: ``(F,) int64`` tokens that must not lead into the default state.
+        banned_moves: ``(F',) int64`` tokens that no move may produce.
+        several: whether moves may also lead into the default state.
 
     Raises:
         ValueError: NaN log-probabilities.
@@ -99,7 +99,7 @@ def continuations(
 
 
 def _limited(values: Tensor, targets: Tensor, per_target: int) -> Tensor:
-    """``values (A, R, C)`` without those of a hypothesis beyond its best into each state."""
+    """Mask ``values (A, R, C)`` beyond the ``per_target`` best of a hypothesis in each state."""
     order = values.sort(dim=2, descending=True, stable=True).indices
     ranked = targets.gather(2, order)
     better = (ranked[..., :, None] == ranked[..., None, :]).tril(-1).sum(3)
@@ -107,15 +107,15 @@ def _limited(values: Tensor, targets: Tensor, per_target: int) -> Tensor:
 
 
 def _everywhere(targets: Tensor, count: int) -> Tensor:
-    """``targets (A, R)`` of ``count`` continuations of each hypothesis: ``(A * R, count)``."""
+    """Repeat ``targets (A, R)`` for ``count`` continuations of each: ``(A * R, count)``."""
     return targets.reshape(-1, 1).expand(-1, count)
 
 
 def _default_tokens(
     log_probs: Tensor, moves: Tensor, count: int, banned: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `best_tokens`, but of each row without its ``moves (G, X)``."""
-    # At most X of the best are moves, so X more are enough to find ``count`` others.
+    """Find `best_tokens`, excluding each row's ``moves (G, X)``."""
+    # At most X of the best tokens are moves, so X more are enough to find ``count`` others.
     width = min(count + moves.shape[1], log_probs.shape[1])
     values, tokens = best_tokens(log_probs, count=width, forbidden=banned)
     if moves.shape[1]:
@@ -128,7 +128,7 @@ def _default_tokens(
 def _ranked_moves(
     log_probs: Tensor, moves: Tensor, targets: Tensor, per_target: int, banned_moves: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values of the moves ``(G, X)`` of each row, best first, with their tokens and targets."""
+    """Return values of each row's moves ``(G, X)``, best first, with tokens and targets."""
     banned = (moves == NO_TOKEN) | torch.isin(moves, banned_moves)
     moves = moves.masked_fill(banned, 0)
     values = log_probs.gather(1, moves).masked_fill(banned, DEAD)
@@ -139,7 +139,7 @@ def _ranked_moves(
 
 
 def _by_target(*, totals: Tensor, tokens: Tensor, targets: Tensor) -> Continuations:
-    """Sort continuations ``(A, R, C)``; of a hypothesis, those into one state come best first."""
+    """Sort continuations ``(A, R, C)`` by target state, best first within a state."""
     width = totals.shape[2]
     totals, tokens, targets = totals.flatten(1), tokens.flatten(1), targets.flatten(1)
     order = totals.sort(dim=1, descending=True, stable=True).indices

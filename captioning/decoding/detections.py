@@ -1,6 +1,6 @@
-"""Detected objects to constraints in words, as for nocaps (Agrawal et al., 2019).
+"""Convert detected objects to constraints in words, as for nocaps (Agrawal et al., 2019).
 
-Which classes are left out or renamed, and the hierarchy of classes, are settings: they belong to
+Excluded and renamed classes and the class hierarchy are settings, because they belong to
 the detector's label set.
 """
 
@@ -31,32 +31,31 @@ def detection_constraints(
     counted: Counted = "labels",
     forms: Forms = NO_FORMS,
 ) -> list[tuple[str, ...]]:
-    """Constraints from an image's detections: the labels with the highest scores.
+    """Derive constraints from an image's detections: the labels with the highest scores.
 
-    In this order: blacklisted labels are left out, and those outside of ``only``; of overlapping
-    regions one remains (`suppress_overlaps`); labels are renamed; each label counts once, with its
-    best region; the best ``max_constraints`` are taken, by falling score, then label, then box. The
-    result does not depend on the order of ``regions``. With ``counted="regions"`` the best regions
-    are taken before labels that are equal are joined.
+    The steps: (1) remove blacklisted labels and labels outside ``only``; (2) keep one of each set
+    of overlapping regions (`suppress_overlaps`); (3) rename labels; (4) keep each label's best
+    region; (5) take the best ``max_constraints`` by falling score, then label, then box. The order
+    of ``regions`` does not matter. With ``counted="regions"`` step 5 precedes step 4.
 
     Args:
         regions: detections of one image.
-        only: labels that alone may be constraints; None: all.
-        blacklist: labels that are never constraints, such as parts of bodies.
-        renames: label to word, such as a long class name to an everyday word.
-        parents: label to the label above it in the hierarchy.
-        max_overlap: intersection over union above which two regions are one object.
-        max_constraints: most constraints.
-        counted: the unit of ``max_constraints``: ``"labels"``, or ``"regions"``, as in nocaps'
-            code: three surest regions of one label are one constraint.
-        forms: plural and synonyms of a word (after renaming), by mapping or by function; the word
-            itself need not be among them.
+        only: allowed labels; None: all labels.
+        blacklist: labels that are never constraints, such as body parts.
+        renames: mapping from label to word, such as from a long class name to a common word.
+        parents: mapping from label to parent label in the hierarchy.
+        max_overlap: intersection over union above which two regions count as one object.
+        max_constraints: maximum number of constraints.
+        counted: unit of ``max_constraints``: ``"labels"``; or ``"regions"`` as in the nocaps code:
+            the three best regions, if they share a label, give one constraint.
+        forms: plural and synonyms of a word (after renaming), as mapping or function; may omit
+            the word itself.
 
     Returns:
-        The alternatives of each constraint, the word itself first; constraints by falling score.
+        Alternatives of each constraint, the word itself first; constraints by falling score.
 
     Raises:
-        ValueError: a setting out of its range, or a circle in the hierarchy.
+        ValueError: a setting out of range, or a cycle in the hierarchy.
     """
     if max_constraints < 0:
         raise ValueError(f"max_constraints must be at least 0: got {max_constraints}")
@@ -79,20 +78,20 @@ def detection_constraints(
 def suppress_overlaps(
     regions: Sequence[Region], *, parents: Mapping[str, str] = NO_NAMES, max_overlap: float = 0.85
 ) -> list[Region]:
-    """Regions without those that overlap one of an equally low or lower class of the hierarchy.
+    """Drop regions that overlap a region of an equally specific or more specific class.
 
-    Regions are visited from the lowest class to the highest; equally low ones by falling score,
-    then label, then box. A region that overlaps an earlier remaining one is dropped. The height of
-    a class is counted from below: a class without children is lowest, whatever the depth of its
-    branch. Classes that the hierarchy does not name have no children.
+    Regions are processed from the most specific class to the most general, then by falling score,
+    label and box. A region that overlaps an earlier kept region is dropped. The height of a class
+    is the distance to its farthest descendant, so classes without children are most specific.
+    Classes missing in the hierarchy have no children.
 
     Args:
         regions: detections of one image.
-        parents: label to the label above it.
-        max_overlap: intersection over union in [0, 1]; more than that is an overlap.
+        parents: mapping from label to parent label.
+        max_overlap: maximum intersection over union, in [0, 1].
 
     Raises:
-        ValueError: ``max_overlap`` out of its range, or a circle in the hierarchy.
+        ValueError: ``max_overlap`` out of range, or a cycle in the hierarchy.
     """
     if not 0 <= max_overlap <= 1:
         raise ValueError(f"max_overlap must be in [0, 1]: got {max_overlap}")
@@ -109,21 +108,21 @@ def _by_score(region: Region) -> tuple[float, str, Box]:
 
 
 def _heights(parents: Mapping[str, str]) -> dict[str, int]:
-    """For each class that has children, the steps down to its farthest descendant."""
+    """Return the distance from each class with children to its farthest descendant."""
     heights: dict[str, int] = {}
     for label in parents:
         path = [label]
         while (above := parents.get(path[-1])) is not None:
             if above in path:
                 circle = " -> ".join([*path[path.index(above) :], above])
-                raise ValueError(f"parents must have no circles: got {circle}")
+                raise ValueError(f"parents must not have cycles: got {circle}")
             heights[above] = max(heights.get(above, 0), len(path))
             path.append(above)
     return heights
 
 
 def _overlap(a: Box, b: Box) -> float:
-    """Intersection over union."""
+    """Return the intersection over union of two boxes."""
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:

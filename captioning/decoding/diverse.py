@@ -1,4 +1,4 @@
-"""Diverse beam search: groups of beams, each penalised for tokens of earlier groups."""
+"""Diverse beam search: groups of beams, penalised for tokens that earlier groups chose."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 @final
 @dataclass(frozen=True, kw_only=True)
 class DiverseBeamSearch(AbstractSearch):
-    """Find probable captions that differ (Vijayakumar et al., 2018, algorithm 1; Hamming).
+    """Diverse beam search (Vijayakumar et al., 2018, algorithm 1; Hamming diversity).
 
-    At each step the groups act in turn; each is a beam search of K / groups hypotheses. In its
-    ranking a token loses ``diversity`` nats for every hypothesis of an earlier group that took the
-    token in the same step. As in the algorithm, this penalty counts in the ranking of this step
-    alone: the sums that are carried on, compared between steps and returned are the model's own
-    (transformers and fairseq carry the penalties along). Ends are never penalised: that would make
-    captions longer, not different.
+    At each step the groups act in turn; each is a beam search with K / groups hypotheses. The
+    ranking subtracts ``diversity`` nats from a token for every hypothesis of an earlier group that
+    took the token in the same step. As in the paper, the penalty affects only this step's ranking:
+    sums that are kept, compared between steps and returned are the model's own (transformers and
+    fairseq keep the penalties). End tokens are not penalised, because that would make captions
+    longer, not different.
 
-    An image leaves the batch when no group of it can improve any more. A caption of several groups
-    counts once, so fewer than M hypotheses may remain. One group is `BeamSearch`.
+    An image leaves the batch when none of its groups can improve. A caption found by several groups
+    counts once, so fewer than M hypotheses may remain. One group equals `BeamSearch`.
 
-    ``beam_size`` counts the hypotheses of all groups together. Each group offers its best K /
-    groups or M hypotheses, whichever is less, for the ``num_captions`` returned.
+    ``beam_size`` counts hypotheses over all groups. Each group offers its best K / groups or M
+    hypotheses, whichever is less, for the ``num_captions`` returned.
 
     Attributes:
-        num_groups: number of groups, at least 1; divides ``beam_size``.
-        diversity: the paper's lambda in nats, at least 0 and finite; .2 to .8 in the paper.
+        num_groups: number of groups, at least 1; must divide ``beam_size``.
+        diversity: the paper's lambda in nats, finite and at least 0; 0.2 to 0.8 in the paper.
     """
 
     num_groups: PositiveInt
@@ -61,14 +61,14 @@ class DiverseBeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The best captions of all groups of each image; see `AbstractSearch`."""
+        """Return the best captions over all groups of each image; see `AbstractSearch`."""
         num_images, num_groups = request.num_images, self.num_groups
         size, max_length = self.settings.beam_size // num_groups, self.settings.max_length
         group_settings = replace(
             self.settings, beam_size=size, num_captions=min(self.settings.num_captions, size)
         )
         beam = BeamRules.build(group_settings, request)
-        # A place of the pool is a group of an image: image * num_groups + group.
+        # A pool entry is a group of an image: image * num_groups + group.
         pool = Pool.for_request(group_settings, request, per_image=num_groups)
         places = torch.arange(num_images * num_groups, device=request.device)
         groups = [Beams.start(pool, p) for p in places.view(num_images, num_groups).unbind(1)]
@@ -93,13 +93,13 @@ def _advance(
     length: int,
     diversity: float,
 ) -> tuple[list[Beams], Tensor]:
-    """One step of all groups, in turn.
+    """Make one step of all groups, in turn.
 
     Returns:
-        The groups' beams of the images that continue, and the row ``(A' * K,)`` of each parent.
+        The groups' beams for the images that continue, and the row ``(A' * K,)`` of each parent.
     """
     num_images, width = groups[0].scores.shape
-    # At the first step all groups read the one row of their image.
+    # At the first step all groups read the single row of their image.
     block = 1 if length == 1 else len(groups) * width
     per_image = log_probs.reshape(num_images, block, log_probs.shape[1])
     penalties = torch.zeros_like(per_image[:, 0])
@@ -121,7 +121,7 @@ def _advance(
 
 
 def _fill(groups: list[Beams], pool: Pool, beam: BeamRules) -> None:
-    """Offer the groups' cut-off hypotheses, by falling sum, for the free places of their pools."""
+    """Offer the groups' cut-off hypotheses, by falling sum, for free slots of their pools."""
     length = beam.rules.max_length
     for group in groups:
         scores, order = group.scores.sort(dim=1, descending=True, stable=True)
@@ -130,7 +130,7 @@ def _fill(groups: list[Beams], pool: Pool, beam: BeamRules) -> None:
 
 
 def _best_of_groups(pool: Pool, rules: Rules, num_groups: int, num_best: int) -> SearchResult:
-    """The M best of all groups of each image, each once, finished ones before cut-off ones."""
+    """Return each image's M best distinct hypotheses, finished before cut-off ones."""
     num_places, slots, width = pool.tokens.shape
     shape = (num_places // num_groups, num_groups * slots)
     tokens, scores = pool.tokens.view(*shape, width), pool.scores.view(shape)

@@ -1,4 +1,4 @@
-"""The search of a model's own library, for models that bring one (``generate`` of transformers)."""
+"""Search with a model's own library: ``generate`` of transformers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DRAWS = (Setting("sample", "true"), " ", Setting("beam_size", "1"))  # of words
 
 @runtime_checkable
 class Generates(Protocol):
-    """A model with its own search."""
+    """Protocol of a model with its own search."""
 
     def generate_tokens(
         self, state: Any, *, end_ids: Sequence[int], **settings: Any
     ) -> tuple[Tensor, Tensor]:
-        """``(I * M, T)`` tokens of captions, image by image, and ``(I * M,)`` scores.
+        """Return tokens ``(I * M, T)`` of captions, grouped by image, and ``(I * M,)`` scores.
 
         Args:
             state: the memory before the first token.
@@ -39,16 +39,16 @@ class Generates(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class GenerateSearch(AbstractSearch):
-    """Beam search, greedy search or sampling of transformers, with its rules.
+    """Search of transformers: beam search, greedy search or sampling, with its own rules.
 
-    ``exact=False`` ends a beam early as transformers does by default; ``exact=True`` is its
-    ``early_stopping="never"``. Random draws depend on the seed and on the batch: each batch sets
+    ``exact=False`` stops beams early as transformers does by default; ``exact=True`` sets
+    ``early_stopping="never"``. Samples depend on the seed and on the batch: each batch sets
     its own seed, and its images share the random numbers.
 
     Attributes:
-        sample: draw tokens at random.
-        top_k: draw from so many tokens; None: from all.
-        top_p: draw from the most probable tokens that hold this share, in (0, 1].
+        sample: sample tokens at random.
+        top_k: sample from the k most probable tokens; None: from all.
+        top_p: sample from the most probable tokens with this total probability, in (0, 1].
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -78,22 +78,22 @@ class GenerateSearch(AbstractSearch):
         if self.sample and settings.temperature <= 0:
             raise SettingError(
                 "temperature",
-                f"must be above 0 where words are drawn: got {settings.temperature}",
+                f"must be above 0 for sampling: got {settings.temperature}",
                 "set ",
                 Setting("sample", "false"),
-                " and leave temperature out for the likeliest words",
+                " and omit temperature to take the most probable words",
             )
 
     def check_model(self, model: type[AbstractStepper]) -> None:
-        """Refuse a model without its own search; see `AbstractSearch`."""
+        """Raise an error if a model has no search of its own; see `AbstractSearch`."""
         if not issubclass(model, Generates):
             raise ValueError(
-                f"search=generate is for models with a search of their own (model=vlm): got "
+                f"search=generate needs a model with its own search (model=vlm): got "
                 f"{model.__name__}; choose search=beam"
             )
 
     def _check_draws(self) -> None:
-        """Refuse settings of draws where nothing is drawn; configs always give a seed."""
+        """Raise an error if sampling settings are set without sampling; a seed is allowed."""
         draws = {
             "temperature": None if self.settings.temperature == 1 else self.settings.temperature,
             "top_k": self.top_k,
@@ -101,14 +101,14 @@ class GenerateSearch(AbstractSearch):
         }
         for name, value in draws.items():
             if value is not None and not self.sample:
-                problem = f"it is of random draws, and none are asked for: got {value}"
+                problem = f"applies to random sampling, which is off: got {value}"
                 raise SettingError(name, problem, "set ", *_DRAWS, ", or leave it out")
 
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """Captions of each image; see `AbstractSearch`.
+        """Return captions of each image; see `AbstractSearch`.
 
         Raises:
             ValueError: the model has no search of its own.
@@ -126,7 +126,7 @@ class GenerateSearch(AbstractSearch):
         settings = self.settings
         options: dict[str, Any] = {
             "max_new_tokens": settings.max_length,
-            # Theirs is the length before the end token, ours counts it.
+            # transformers counts the length before the end token; this project includes the end.
             "min_new_tokens": max(0, settings.min_length - 1) or None,
             "num_beams": settings.beam_size,
             "num_return_sequences": settings.num_captions,
@@ -153,7 +153,7 @@ class GenerateSearch(AbstractSearch):
 def _result(
     tokens: Tensor, scores: Tensor, num_captions: int, request: SearchRequest
 ) -> SearchResult:
-    """Tokens up to each caption's end."""
+    """Cut each caption after its end token."""
     ends = torch.isin(tokens, torch.tensor(request.ends, device=tokens.device)).long()
     exist = ends.cumsum(1) - ends == 0
     shape = (request.num_images, num_captions)

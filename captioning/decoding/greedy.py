@@ -18,10 +18,10 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 @final
 @dataclass(frozen=True, kw_only=True)
 class GreedySearch(AbstractSearch):
-    """Extend one hypothesis an image by its most probable token, the lowest id among equals.
+    """Greedy search: extend each image's hypothesis by the most probable token, lowest id on ties.
 
-    Images leave the batch when their hypothesis ends. An image whose next tokens all have
-    probability 0 has no hypothesis, as in beam search. Scores are summed log-probabilities.
+    Images leave the batch when their hypothesis ends. If all next tokens have probability 0, the
+    image has no hypothesis, as in beam search. Scores are summed log-probabilities.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -39,7 +39,7 @@ class GreedySearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """One caption of each image (M = 1); see `AbstractSearch`."""
+        """Return one caption per image (M = 1); see `AbstractSearch`."""
         rules, max_length = Rules.build(self.settings, request), self.settings.max_length
         pool = Pool.for_request(self.settings, request)
         pool.scores.zero_()

@@ -1,4 +1,4 @@
-"""Constraints in words for each image: from a file, held-out classes or detections."""
+"""Constraints in words for each image, from a file, held-out classes or detections."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from captioning.runtime.files import read_json
 from captioning.types import UNPAIRED, Sample
 
 _REMEDY = (
-    "evaluate.py holds nothing out: give words by constraints=words constraints.path=FILE, or "
-    "labelled boxes by constraints=detections"
+    "evaluate.py holds no classes out: set words with constraints=words constraints.path=FILE, "
+    "or labelled boxes with constraints=detections"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageConstraints:
-    """Constraints by image.
+    """Word constraints of each image, and how many a caption must meet.
 
     Attributes:
         words: constraints by image id, each a tuple of alternatives; other images have none.
-        required: how many of an image's constraints a caption must meet; all if it has fewer.
+        required: constraints that a caption must meet; all if the image has fewer.
     """
 
     words: Mapping[str, Sequence[Words]]
     required: int = 2
 
     def of_image(self, image_id: str, tokenizer: AbstractTokenizer) -> TokenConstraints:
-        """An image's constraints over tokens.
+        """Build an image's constraints over tokens.
 
         Raises:
-            ValueError: more constraints than a machine takes; names the image.
+            ValueError: too many constraints for a machine; the message names the image.
         """
         try:
             return constrain(
@@ -51,11 +51,11 @@ class ImageConstraints:
             raise ValueError(f"image {image_id}: {error}") from error
 
     def machines(self, image_ids: Sequence[str], tokenizer: AbstractTokenizer) -> list[Machine]:
-        """One machine an image, for `ConstrainedBeamSearch`."""
+        """Build one machine per image, for `ConstrainedBeamSearch`."""
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
-        """Distinct constraints without an alternative in the vocabulary; they are left out."""
+        """Return distinct constraints without any word in the vocabulary; searches ignore them."""
         dropped = (words for i in self.words for words in self.of_image(i, tokenizer).dropped)
         return sorted(set(dropped))
 
@@ -63,17 +63,17 @@ class ImageConstraints:
 def constraints_from_file(
     samples: Iterable[Sample], *, path: str | Path, required: PositiveInt = 2
 ) -> ImageConstraints:
-    """Constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
+    """Read constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
 
     Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
 
     Args:
-        samples: samples of the data set; entries of other images are not used.
-        path: the file.
+        samples: samples of the dataset; entries of other images are ignored.
+        path: path of the JSON file.
         required: see `ImageConstraints`.
 
     Raises:
-        ValueError: not such a file, or it has none of the data set's images.
+        ValueError: the file has another format, or no image of the dataset.
     """
     entries = read_json(path)
     if not isinstance(entries, dict):
@@ -83,8 +83,8 @@ def constraints_from_file(
     used = {image_id: entry for image_id, entry in words.items() if image_id in known_ids}
     if not used:
         raise ValueError(
-            f"{path}: none of its {len(words)} images is in the data set: it has ids such as "
-            f"{next(iter(words), None)!r}, the data set {min(known_ids, default=None)!r}"
+            f"{path}: none of its {len(words)} images is in the dataset: the file has ids such as "
+            f"{next(iter(words), None)!r}, the dataset {min(known_ids, default=None)!r}"
         )
     return ImageConstraints(words=used, required=required)
 
@@ -112,9 +112,9 @@ def constraints_from_classes(
     classes: Mapping[str, Sequence[str]] | None,
     required: PositiveInt = 1,
 ) -> ImageConstraints:
-    """Constraints from the held-out classes of photos without captions.
+    """Derive constraints from the held-out classes of photos without captions.
 
-    The caption of such a photo lists its classes, see `captioning.data.steps.hold_out`.
+    The caption of such a photo lists its classes; see `captioning.data.steps.hold_out`.
 
     Args:
         samples: photos without captions have the origin `UNPAIRED`; others give no constraints.
@@ -122,11 +122,11 @@ def constraints_from_classes(
         required: see `ImageConstraints`.
 
     Raises:
-        ValueError: no classes, or no sample of origin `UNPAIRED`: nothing would be constrained.
+        ValueError: no classes, or no sample of origin `UNPAIRED`.
     """
     if not classes:
         raise ValueError(
-            "constraints=held_out needs classes: this config holds none out; choose "
+            "constraints=held_out needs classes, but this config holds no classes out; choose "
             f"steps=[hold_out_NAME] in training. {_REMEDY}"
         )
     words: dict[str, list[Words]] = {}
@@ -136,8 +136,8 @@ def constraints_from_classes(
         words[sample.image_id] = [tuple(classes[name]) for name in class_names]
     if samples and not words:
         raise ValueError(
-            f"constraints=held_out is for photos whose captions were held out: of {len(samples)} "
-            f"samples none is of origin {UNPAIRED!r}; in training set "
+            f"constraints=held_out needs photos whose captions were held out, but none of the "
+            f"{len(samples)} samples has origin {UNPAIRED!r}; in training set "
             "steps.hold_out.samples_per_photo. "
             f"{_REMEDY}"
         )
@@ -150,21 +150,21 @@ def constraints_from_regions(
     required: PositiveInt = 2,
     **settings: Annotated[Any, ArgumentsOf(detection_constraints)],
 ) -> ImageConstraints:
-    """Constraints from the labelled regions of each image.
+    """Derive constraints from the labelled regions of each image.
 
     Args:
-        samples: samples of the data set, with their regions.
+        samples: samples of the dataset, with their regions.
         required: see `ImageConstraints`.
         **settings: see `captioning.decoding.detections.detection_constraints`.
 
     Raises:
-        ValueError: no image has a region, or a setting out of its range.
+        ValueError: no image has a region, or a setting is out of range.
     """
     regions = {sample.image_id: sample.regions for sample in samples}
     if not any(regions.values()):
         raise ValueError(
-            "constraints=detections needs a data set with labelled regions: this one has none; "
-            "give boxes by detections=[FILE] (captioning find-objects), or words by "
+            "constraints=detections needs a dataset with labelled regions, but this one has none; "
+            "set boxes with detections=[FILE] (captioning find-objects), or words with "
             "constraints=words constraints.path=FILE"
         )
     words = {

@@ -1,7 +1,7 @@
-"""Captions of models that draw latents first: the best caption of each draw.
+"""Search for models with latent variables: sample latents, return the best caption of each.
 
-`LatentSearch` searches each draw as usual; `PublishedLatentSearch` does as COS-CVAE's authors do,
-whose hypotheses never end.
+`LatentSearch` runs a normal beam search per sample of the latents. `PublishedLatentSearch` copies
+the code of COS-CVAE's authors, in which hypotheses never end.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from captioning.interfaces import AbstractDecoderState, AbstractLatentState, Abs
 @final
 @dataclass(frozen=True, kw_only=True)
 class LatentSearch(AbstractSearch):
-    """Draw latents several times an image, and find the most probable caption of each draw.
+    """Sample latents several times per image, and find the most probable caption of each sample.
 
-    The draws of an image depend on ``seed`` and its key alone, and the first draws do not depend on
-    the number of draws. ``num_captions`` is the number of draws; ``temperature`` scales the
-    latents: 1 as the model was trained, 0 for their means. The other settings apply to the beam
-    search of each draw.
+    An image's samples depend only on ``seed`` and its key, and the first samples do not depend on
+    the number of samples. ``num_captions`` is the number of samples; ``temperature`` scales the
+    latents: 1 as in training, 0 for their means. The other settings apply to the beam search.
 
-    Captions are returned in the order in which their latents were drawn; within a draw the best
-    comes first; captions of some draws may be equal. Scores are computed as in beam search: the
-    log-probability given the latents, ``-inf`` where a draw has no caption.
+    Captions are returned in the order of their latent samples, and best first within a sample;
+    captions of different samples may be equal. Scores are those of beam search: the
+    log-probability given the latents, ``-inf`` if a sample has no caption.
 
     Attributes:
-        at_once: draws of an image that are searched together, at least 1; fewer take less memory.
-        captions_per_draw: the best captions of each draw's beam, at most ``beam_size``; COS-CVAE's
-            authors take both of a beam of 2, so that 100 draws give 200 captions.
-        distinct: take of each draw the best caption of its beam that no earlier draw gave, if there
-            is one, so that few draws repeat a caption.
+        at_once: latent samples per image searched together, at least 1; fewer need less memory.
+        captions_per_draw: captions returned per latent sample, at most ``beam_size``. COS-CVAE's
+            authors return both captions of a beam of 2, so 100 samples give 200 captions.
+        distinct: return the best caption of each beam that no earlier sample gave, if possible.
     """
 
     at_once: PositiveInt = 20
@@ -59,23 +57,23 @@ class LatentSearch(AbstractSearch):
                 f"{self.captions_per_draw}"
             )
         if self.distinct and self.captions_per_draw > 1:
-            problem = "takes one caption of each draw"
+            problem = "needs one caption per latent sample"
             raise SettingError("distinct", problem, "set ", Setting("captions_per_draw", "1"))
 
     @property
     def captions_per_image(self) -> int:
-        """The results of all draws."""
+        """Number of captions over all latent samples of an image."""
         return self.settings.num_captions * self.captions_per_draw
 
     def check_model(self, model: type[AbstractStepper]) -> None:
-        """Refuse a model without latents; see `AbstractSearch`."""
+        """Raise an error if a model has no latents; see `AbstractSearch`."""
         check_latents("latents", model)
 
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The captions of each draw of each image; see `AbstractSearch`."""
+        """Return the captions of each latent sample of each image; see `AbstractSearch`."""
         beam, settings, num_images = self._beam_search(), self.settings, request.num_images
         results: list[SearchResult] = []
         used: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
@@ -90,7 +88,7 @@ class LatentSearch(AbstractSearch):
         return _joined(results, request.pad_id)
 
     def _beam_search(self) -> BeamSearch:
-        """The search of each draw."""
+        """The beam search for each latent sample."""
         return BeamSearch(
             settings=replace(
                 self.settings,
@@ -102,11 +100,11 @@ class LatentSearch(AbstractSearch):
 
 
 def check_latents(name: str, model: type[AbstractStepper]) -> None:
-    """Refuse a model that has no latents to draw.
+    """Raise an error if a model has no latents to sample.
 
     Args:
-        name: name of the search, for the error.
-        model: its class.
+        name: name of the search, for the message.
+        model: class of the model.
 
     Raises:
         ValueError: `AbstractStepper.draws_latents` is false.
@@ -117,8 +115,8 @@ def check_latents(name: str, model: type[AbstractStepper]) -> None:
 
 def _needs_latents(name: str, got: str) -> str:
     return (
-        f"search={name} needs a model with latents, such as cos_cvae: got {got}; sample words "
-        "with search=sampling instead"
+        f"search={name} needs a model with latents, such as cos_cvae: got {got}; for other "
+        "models choose search=sampling"
     )
 
 
@@ -129,12 +127,12 @@ def draws_of(
     settings: SearchSettings,
     at_once: int,
 ) -> Iterator[tuple[int, AbstractDecoderState]]:
-    """States with drawn latents, and of how many draws an image each is.
+    """Yield states with sampled latents, and the number of samples per image in each state.
 
     Args:
         name: name of the search, for errors.
-        settings: settings of ``num_captions`` draws, with temperature and seed.
-        at_once: draws of an image in one state, at most.
+        settings: settings with number of samples, temperature and seed.
+        at_once: maximum samples per image in one state.
 
     Raises:
         ValueError: a model without latents.
@@ -148,7 +146,7 @@ def draws_of(
 
 
 def _joined(results: Sequence[SearchResult], pad_id: int) -> SearchResult:
-    """Captions of all draws, side by side; draws whose search failed come last."""
+    """Concatenate the captions of all samples of an image; failed searches come last."""
     longest = max(result.tokens.shape[2] for result in results)
     tokens = [
         functional.pad(result.tokens, (0, longest - result.tokens.shape[2]), value=pad_id)
@@ -164,9 +162,9 @@ def _joined(results: Sequence[SearchResult], pad_id: int) -> SearchResult:
 
 
 def _first_unused(result: SearchResult, used: Sequence[set[tuple[int, ...]]]) -> Tensor:
-    """The best hypothesis of each block that its image has not ``used`` yet, else the best.
+    """Return each block's best hypothesis that its image has not ``used`` yet, or the best.
 
-    The chosen ones are added to ``used``, which has a set an image.
+    The chosen hypotheses are added to ``used``, which holds one set per image.
     """
     tokens, lengths = result.tokens.tolist(), result.lengths.tolist()
     exists = (result.scores != DEAD).tolist()
@@ -188,7 +186,7 @@ def _first_unused(result: SearchResult, used: Sequence[set[tuple[int, ...]]]) ->
 
 
 def _by_image(result: SearchResult, chosen: Tensor, num_images: int) -> SearchResult:
-    """The chosen hypotheses ``(blocks, captions)`` of an image's draws, side by side."""
+    """Return the chosen hypotheses ``(blocks, captions)``, concatenated per image."""
     rows = torch.arange(len(chosen), device=chosen.device)[:, None]
     shape = (num_images, -1)
     return SearchResult(
@@ -201,21 +199,21 @@ def _by_image(result: SearchResult, chosen: Tensor, num_images: int) -> SearchRe
 @final
 @dataclass(frozen=True, kw_only=True)
 class PublishedLatentSearch(AbstractSearch):
-    """A beam for each draw of the latents that always makes all its steps.
+    """Beam search per latent sample that always runs all steps, as in visinf/cos-cvae.
 
-    As in visinf/cos-cvae: a hypothesis continues after its end token, and the tokens after it count
-    in its score. Captions are cut at their first end afterwards. No token is forbidden, not even
-    the unknown word. All hypotheses of the beam are captions: ``num_captions`` draws give
-    ``num_captions * beam_size`` captions an image, draw by draw, the best of a draw first. The
-    hypotheses of a draw share its noise; the authors draw noise for each hypothesis.
+    A hypothesis continues after its end token, and the tokens after it count in its score.
+    Captions are cut at their first end token afterwards. No token is forbidden, not even the
+    unknown word. All hypotheses of the beam become captions: ``num_captions`` samples give
+    ``num_captions * beam_size`` captions per image, ordered by sample, best first. Hypotheses of
+    a sample share its noise; the authors sample noise for each hypothesis.
 
     Attributes:
-        max_words: maximum words of a caption, after which it is cut; the authors' 18 leave two
-            tokens of 20 for begin and end. ``max_length`` is the number of steps.
-        at_once: draws of an image that are searched together, at least 1.
+        max_words: maximum words of a caption; longer captions are cut. The authors' 18 leave two
+            of 20 tokens for begin and end. ``max_length`` is the number of steps.
+        at_once: latent samples per image searched together, at least 1.
 
     Raises:
-        ValueError: forbidden ids beside that of the unknown word, which does not count.
+        ValueError: forbidden ids other than the unknown word, which is ignored.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -243,25 +241,25 @@ class PublishedLatentSearch(AbstractSearch):
         # A captioner adds the unknown word to the forbidden ids of every search.
         if len({*self.settings.forbidden_ids}) > 1:
             raise ValueError(
-                "search=latents_published forbids no token: got forbidden_ids "
-                f"{sorted({*self.settings.forbidden_ids})}, the unknown word among them; leave "
+                "search=latents_published cannot forbid tokens: got forbidden_ids "
+                f"{sorted({*self.settings.forbidden_ids})}, including the unknown word; leave "
                 "forbidden_ids out, or choose search=latents"
             )
 
     @property
     def captions_per_image(self) -> int:
-        """The beams of all draws."""
+        """Number of captions in the beams of all latent samples of an image."""
         return self.settings.num_captions * self.settings.beam_size
 
     def check_model(self, model: type[AbstractStepper]) -> None:
-        """Refuse a model without latents; see `AbstractSearch`."""
+        """Raise an error if a model has no latents; see `AbstractSearch`."""
         check_latents("latents_published", model)
 
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """The captions of each draw of each image; see `AbstractSearch`."""
+        """Return the captions of each latent sample of each image; see `AbstractSearch`."""
         settings, shape = self.settings, (request.num_images, -1)
         all_tokens, all_scores = [], []
         draws = draws_of("latents_published", state, request, settings, self.at_once)
@@ -278,7 +276,7 @@ class PublishedLatentSearch(AbstractSearch):
         num_blocks: int,
         request: SearchRequest,
     ) -> tuple[Tensor, Tensor]:
-        """Tokens ``(blocks, K, T)`` and summed log-probabilities ``(blocks, K)``, best first."""
+        """Return tokens ``(blocks, K, T)`` and summed log-probabilities, best first."""
         size, length = self.settings.beam_size, self.settings.max_length
         tokens = torch.empty(num_blocks, 1, 0, dtype=torch.long, device=request.device)
         scores = torch.zeros(num_blocks, 1, device=request.device)
@@ -297,7 +295,7 @@ class PublishedLatentSearch(AbstractSearch):
         return tokens, scores
 
     def _cut(self, tokens: Tensor, scores: Tensor, request: SearchRequest) -> SearchResult:
-        """Captions up to their first end token, or ``max_words``."""
+        """Cut captions after their first end token, or after ``max_words``."""
         most = self.settings.max_length - 1 if self.settings.must_end else self.max_words
         tokens = tokens[:, :, : min(most, self.max_words)]
         ends = (tokens == request.eos_id).long()

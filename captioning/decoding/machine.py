@@ -1,13 +1,13 @@
-"""Finite-state machines over token ids: which constraints has a hypothesis met so far?
+"""Finite-state machines over token ids that track which constraints a hypothesis has met.
 
 A constraint is met by any of its alternatives; an alternative is a phrase of one or more tokens. A
-state holds the constraints met and the part of unmet phrases that has been read: the longest suffix
-of the hypothesis that begins one of them (as in Knuth-Morris-Pratt and Aho-Corasick). So a phrase
-that fails midway falls back to its longest valid part, and one token may extend phrases of several
+state holds the constraints met and the longest suffix of the hypothesis that begins an unmet phrase
+(as in Knuth-Morris-Pratt and Aho-Corasick). A phrase that fails midway thus falls back to its
+longest valid part, and one token may extend phrases of several
 constraints.
 
 The machine is deterministic: a hypothesis is in one state. Most tokens lead from a state to its
-default, where no part of any phrase has been read; only the few other moves are listed.
+default state, where no phrase has begun; only the few other moves are listed.
 
 With a sub-word tokenizer a phrase counts only as complete words. The token after the phrase decides
 whether its last word ends there; until then its constraint is pending. If the next token continues
@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 Phrase = tuple[int, ...]
-# Bits of the constraints met, bits of those pending, and the part read of unmet phrases.
+# Bits of met constraints, bits of pending constraints, and the begun part of unmet phrases.
 _State = tuple[int, int, Phrase]
-# Comes before the first token of phrases that can stand only at a caption's beginning.
+# Comes before the first token of phrases that are valid only at the start of a caption.
 _BEGIN = -2
 
-# States double with each constraint, so a long list of words is refused.
+# States double with each constraint, so long lists of words raise an error.
 MAX_CONSTRAINTS = 8
 NO_TOKEN = -1
 
@@ -39,17 +39,17 @@ class Machine:
     """A deterministic machine; states are numbers, 0 is the start.
 
     Attributes:
-        moves: for each state its non-default next states by token, in ascending order of tokens.
+        moves: for each state the non-default next states by token, tokens ascending.
         defaults: each state's next state after any other token.
         continued: each state's next state after any other token that continues a word.
-        continues: tokens that continue the word before them; none with a word tokenizer.
-        met: each state's number of constraints met or pending; without pending ones it never falls
-            along a path.
-        num_constraints: n.
-        required: how many must be met, in [0, n].
+        continues: tokens that continue the previous word; empty for word tokenizers.
+        met: each state's number of met or pending constraints; without pending constraints the
+            number never falls along a path.
+        num_constraints: number of constraints n.
+        required: number of constraints to meet, in [0, n].
         phrases: the alternatives of each constraint.
-        further: each state's further moves for tokens that lead to several states; empty if the
-            machine is deterministic.
+        further: each state's further moves for tokens that lead to several states; empty for a
+            deterministic machine.
     """
 
     moves: tuple[Mapping[int, int], ...]
@@ -64,16 +64,16 @@ class Machine:
 
     @property
     def num_states(self) -> int:
-        """S."""
+        """Number of states S."""
         return len(self.defaults)
 
     @property
     def accepting(self) -> tuple[bool, ...]:
-        """For each state whether the required number of constraints is met."""
+        """For each state, whether the required number of constraints is met."""
         return tuple(met >= self.required for met in self.met)
 
     def run(self, tokens: Sequence[int], state: int = 0) -> int:
-        """The state after reading ``tokens``."""
+        """Return the state after reading ``tokens``."""
         for token in tokens:
             default_states = self.continued if token in self.continues else self.defaults
             state = self.moves[state].get(token, default_states[state])
@@ -86,15 +86,15 @@ def build_machine(
     required: int = 2,
     continues: Collection[int] = frozenset(),
 ) -> Machine:
-    """The machine of some constraints.
+    """Build the machine of n constraints.
 
     Args:
-        constraints: n of them, each a set of alternative phrases of token ids. A constraint
-            without alternatives cannot be met.
-        required: how many must be met; capped at n (nocaps asks for 2).
-        continues: tokens of a sub-word tokenizer that continue the word before them. A phrase is
-            then met only if no such token follows; a phrase that begins with such a token is met
-            only at a caption's beginning.
+        constraints: n sets of alternative phrases of token ids. A constraint without
+            alternatives cannot be met.
+        required: number of constraints to meet, at most n (nocaps uses 2).
+        continues: tokens of a subword tokenizer that continue the previous word. A phrase is then
+            met only if no such token follows. A phrase that begins with such a token is met only
+            at the start of a caption.
 
     Raises:
         ValueError: too many constraints, an empty phrase, a negative id or ``required``.
@@ -140,24 +140,24 @@ def build_machine(
 def _check(constraints: Sequence[Sequence[Phrase]], required: int) -> None:
     if len(constraints) > MAX_CONSTRAINTS:
         raise ValueError(
-            f"constraints must be at most {MAX_CONSTRAINTS}: got {len(constraints)}; states "
-            "double with each, so keep the most important ones"
+            f"constraints must be at most {MAX_CONSTRAINTS}: got {len(constraints)}; the number of "
+            "states doubles with each, so keep the most important ones"
         )
     if required < 0:
         raise ValueError(f"required must be at least 0: got {required}")
     for phrase in (phrase for alternatives in constraints for phrase in alternatives):
         if not phrase or min(phrase) < 0:
-            raise ValueError(f"phrases must be one or more token ids from 0: got {tuple(phrase)}")
+            raise ValueError(f"a phrase must hold token ids of at least 0: got {tuple(phrase)}")
 
 
 def _anchored(alternatives: Sequence[Phrase], continues: frozenset[int]) -> tuple[Phrase, ...]:
-    """Distinct phrases; those that begin within a word are tied to a caption's beginning."""
+    """Return distinct phrases; phrases that begin within a word must start a caption."""
     distinct = sorted({tuple(phrase) for phrase in alternatives})
     return tuple((_BEGIN, *phrase) if phrase[0] in continues else phrase for phrase in distinct)
 
 
 def _shortest(alternatives: Sequence[Phrase], _: frozenset[int]) -> tuple[Phrase, ...]:
-    """Distinct phrases without those that contain another one, which is met first."""
+    """Return distinct phrases, except phrases that contain a shorter phrase, met earlier."""
     distinct = sorted({tuple(phrase) for phrase in alternatives}, key=lambda p: (len(p), p))
     shortest: list[Phrase] = []
     for phrase in distinct:
@@ -172,18 +172,18 @@ def _holds(phrase: Phrase, part: Phrase) -> bool:
 
 
 class _Phrases:
-    """The phrases of constraints; lists are indexed by the bits of the constraints met.
+    """Index of the phrases of constraints; lists are indexed by bits of the met constraints.
 
     Attributes:
         continues: tokens that continue a word.
-        alphabet: tokens of the phrases not yet met, rising.
-        begun: their proper beginnings.
-        endings: for each token the phrases that it ends, with the bit of their constraint.
+        alphabet: tokens of the unmet phrases, ascending.
+        begun: proper prefixes of the unmet phrases.
+        endings: for each token the phrases that it completes, with the bit of their constraint.
     """
 
     def __init__(self, constraints: Sequence[Sequence[Phrase]], continues: frozenset[int]) -> None:
         self.continues = continues
-        # A longer phrase may be a complete word where a shorter one within it is not.
+        # A longer phrase may be a complete word although a shorter phrase within it is not.
         distinct = _anchored if continues else _shortest
         phrases = [
             (1 << i, p)
@@ -201,11 +201,11 @@ class _Phrases:
             self.endings[phrase[-1]].append((bit, phrase))
 
     def start(self) -> _State:
-        """Before the first token."""
+        """State before the first token."""
         return 0, 0, (_BEGIN,) if (_BEGIN,) in self.begun[0] else ()
 
     def after(self, state: _State, token: int) -> _State:
-        """The state after ``token``, one of the alphabet."""
+        """Return the state after ``token``, which must be in the alphabet."""
         met, pending, read = state[0], 0, (*state[2], token)
         if token not in self.continues:
             met |= state[1]
@@ -219,18 +219,18 @@ class _Phrases:
 
 
 def _pairs(machine: Machine) -> list[list[tuple[int, int]]]:
-    """Tokens and targets of all moves of each state."""
+    """Return tokens and targets of all moves of each state."""
     further = machine.further or ((),) * machine.num_states
     return [[*moves.items(), *more] for moves, more in zip(machine.moves, further, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineTable:
-    """Machines of I images as tensors; S and X are the most states, and moves of a state.
+    """Machines of I images as tensors; S states and X moves per state, padded.
 
     Attributes:
-        tokens: ``(I, S, X) int64`` of the moves, `NO_TOKEN` where there are fewer.
-        targets: ``(I, S, X) int64`` states that they lead to.
+        tokens: ``(I, S, X) int64`` tokens of the moves, padded with `NO_TOKEN`.
+        targets: ``(I, S, X) int64`` target states of the moves.
         defaults: ``(I, S) int64`` states after all other tokens.
         continued: ``(I, S) int64`` states after all other tokens that continue a word.
         continues: ``(C,) int64`` tokens that continue a word.
@@ -248,7 +248,7 @@ class MachineTable:
 
     @classmethod
     def of(cls, machines: Sequence[Machine], device: torch.device | str = "cpu") -> MachineTable:
-        """The tables of one machine an image."""
+        """Build the tables, one machine per image."""
         num_states = max((machine.num_states for machine in machines), default=1)
         all_moves = [
             moves
@@ -276,7 +276,7 @@ class MachineTable:
         )
 
     def run(self, tokens: Tensor) -> Tensor:
-        """States ``(I, M)`` after reading ``tokens (I, M, T) int64`` from the start."""
+        """Return states ``(I, M)`` after reading ``tokens (I, M, T) int64`` from the start."""
         images = torch.arange(len(tokens), device=tokens.device)[:, None]
         states = torch.zeros(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         for token in tokens.unbind(2):

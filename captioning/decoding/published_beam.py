@@ -1,4 +1,4 @@
-"""Beam search as published UpDown models decode: captions that have ended keep their places."""
+"""Beam search as in published UpDown code: ended captions keep their slots in the beam."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """The M best captions of I images so far.
+    """The M best captions of I images found so far.
 
     Attributes:
-        required: ``(I,) int64`` constraints that must be met.
+        required: ``(I,) int64`` numbers of constraints to meet.
         tokens: ``(I, M, T) int64``, padded.
-        scores: ``(I, M) float32``, ``-inf`` in free places.
+        scores: ``(I, M) float32``, ``-inf`` in empty slots.
         lengths: ``(I, M) int64``.
-        levels: ``(I, M) int64`` constraints met, at most those required.
+        levels: ``(I, M) int64`` constraints met, at most the required number.
         pad_id: the padding.
     """
 
@@ -42,7 +42,7 @@ class Results:
 
     @classmethod
     def empty(cls, settings: SearchSettings, request: SearchRequest, required: Tensor) -> Results:
-        """No captions."""
+        """Return results without captions."""
         shape = (request.num_images, settings.num_captions)
         zeros = torch.zeros(shape, dtype=torch.long, device=request.device)
         size = (*shape, settings.max_length)
@@ -58,12 +58,12 @@ class Results:
     def offer(
         self, images: Tensor, tokens: Tensor, scores: Tensor, lengths: Tensor, met: Tensor
     ) -> None:
-        """Keep the best of those that are here and of further ones.
+        """Merge new captions into the results and keep the M best.
 
         Args:
             images: ``(A,) int64``, distinct.
             tokens: ``(A, R, T) int64``.
-            scores: ``(A, R) float32``, ``-inf`` where there is none.
+            scores: ``(A, R) float32``, ``-inf`` in empty slots.
             lengths: ``(A, R) int64``.
             met: ``(A, R) int64`` constraints met.
         """
@@ -80,12 +80,12 @@ class Results:
         self.tokens[images] = take_rows(torch.cat([self.tokens[images], tokens], 1), order)
 
     def worst(self, images: Tensor) -> Tensor:
-        """``(A,)`` score of the last, ``-inf`` where it meets too little or there are too few."""
+        """Return the M-th score ``(A,)``; ``-inf`` if that slot is empty or misses constraints."""
         short = self.levels[images, -1] < self.required[images]
         return self.scores[images, -1].masked_fill(short, DEAD)
 
     def plain(self) -> SearchResult:
-        """The result of a search without constraints."""
+        """Return the result of a search without constraints."""
         free = self.scores.isneginf()
         lengths = self.lengths.masked_fill(free, 0)
         longest = int(lengths.max()) if lengths.numel() else 0
@@ -94,7 +94,7 @@ class Results:
         return SearchResult(tokens=tokens, scores=self.scores, lengths=lengths)
 
     def constrained(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
-        """The constraints met are counted again, by machines ``table`` that miss no phrase."""
+        """Return the result, with met constraints recounted by the exact machines ``table``."""
         plain = self.plain()
         images = torch.arange(len(plain.scores), device=plain.scores.device)[:, None]
         met = table.met[images, table.run(plain.tokens)].masked_fill(plain.lengths == 0, 0)
@@ -109,29 +109,29 @@ class Results:
         )
 
 
-# Any token that no phrase has.
-# Machines as those of nocaps-org/updown-baseline, for constraints over words.
+# Any token outside all phrases.
+# Machines as in nocaps-org/updown-baseline, for constraints over words.
 #
-# A phrase that fails midway starts again: the token that ended it counts for no phrase. In a state
-# without a part of a phrase, words of all constraints but the last leave the choice between the
-# next state and the same one, so a hypothesis may ignore that it has said one. Captions cut off
-# within a phrase count as meeting nothing. `captioning.decoding.machine.build_machine` has none of
+# A phrase that fails midway starts again: the failing token counts for no phrase. In a state
+# without a begun phrase, words of all constraints but the last may lead to the next state or
+# stay in the same state, so a hypothesis may ignore that it has said a word. Captions cut off
+# within a phrase meet no constraint. `captioning.decoding.machine.build_machine` has none of
 # this.
 _OTHER = -1
 
 
 def restarting(machine: Machine) -> Machine:
-    """The same constraints as updown-baseline reads them.
+    """Return a machine with the same constraints as updown-baseline interprets them.
 
-    Alternatives of the same length are taken as words that may change places: ``red bus`` and ``big
-    car`` also allow ``red car``, as there each word of a phrase has its own forms.
+    Alternatives of equal length are sets of exchangeable words: ``red bus`` and ``big
+    car`` also allow ``red car``, because there each word of a phrase has its own forms.
 
     Raises:
-        ValueError: the tokenizer has tokens that continue words, which the published code does not
-            know.
+        ValueError: the tokenizer splits words into subwords, which the published code does not
+            support.
     """
     if machine.continues:
-        raise ValueError("machines of updown-baseline need a tokenizer of words: got sub-words")
+        raise ValueError("machines of updown-baseline need a word tokenizer: got subwords")
     moves = _Moves(machine.phrases)
     for number, alternatives in enumerate(machine.phrases):
         for words in _positions(alternatives):
@@ -153,7 +153,7 @@ def restarting(machine: Machine) -> Machine:
 
 
 def _positions(alternatives: Sequence[Phrase]) -> list[list[frozenset[int]]]:
-    """For each length of phrases the words at each position, short ones first."""
+    """Return, for each phrase length, the words at each position; short phrases first."""
     lengths = sorted({len(phrase) for phrase in alternatives})
     return [
         [frozenset(words) for words in zip(*(p for p in alternatives if len(p) == n), strict=True)]
@@ -162,10 +162,10 @@ def _positions(alternatives: Sequence[Phrase]) -> list[list[frozenset[int]]]:
 
 
 class _Moves:
-    """Where each token leads; states below ``num_main`` are the bits of the constraints met.
+    """Targets of each token; states below ``num_main`` are the bits of the met constraints.
 
     Attributes:
-        next: for each state the targets of each token.
+        next: for each state the target states of each token.
     """
 
     def __init__(self, phrases: Sequence[Sequence[Phrase]]) -> None:
@@ -177,7 +177,7 @@ class _Moves:
         ]
 
     def add(self, bit: int, words: Sequence[frozenset[int]]) -> None:
-        """A phrase of a constraint, from every state in which it is not met."""
+        """Add a phrase of a constraint to every state in which the constraint is unmet."""
         for state in (state for state in range(self.num_main) if not state & bit):
             source = state
             for forms in words[:-1]:
@@ -197,7 +197,7 @@ class _Moves:
                 targets.add(otherwise)
 
     def moved(self, state: int, default: int) -> dict[int, list[int]]:
-        """Targets of the tokens that do not lead to the default alone."""
+        """Return the targets of tokens that lead to states other than the default."""
         return {
             token: sorted(targets)
             for token, targets in self.next[state].items()
@@ -207,14 +207,14 @@ class _Moves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beams:
-    """Hypotheses of the A images still searched, by state of the machine, each state's best first.
+    """Hypotheses of the A images still searched, sorted by machine state, best first.
 
     Attributes:
-        images: ``(A,) int64``, rising.
+        images: ``(A,) int64``, ascending.
         tokens: ``(A, R, T) int64``, padded.
-        scores: ``(A, R) float32`` summed log-probabilities, ``-inf`` in places without hypothesis.
-        states: ``(A, R) int64`` of the image's machine.
-        lengths: ``(A, R) int64`` of those that have ended; 0 for others.
+        scores: ``(A, R) float32`` summed log-probabilities, ``-inf`` in empty slots.
+        states: ``(A, R) int64`` states of the image's machine.
+        lengths: ``(A, R) int64`` lengths of ended hypotheses; 0 for unfinished ones.
     """
 
     images: Tensor
@@ -224,11 +224,11 @@ class _Beams:
     lengths: Tensor
 
     def live(self) -> Tensor:
-        """``(A, R)`` scores of those that have not ended, ``-inf`` elsewhere."""
+        """Scores ``(A, R)`` of unfinished hypotheses, ``-inf`` for ended ones."""
         return self.scores.masked_fill(self.lengths > 0, DEAD)
 
     def of(self, active: Tensor) -> _Beams:
-        """The part for the images ``active (A',) int64``."""
+        """Select the images ``active (A',) int64``."""
         fields = ("images", "tokens", "scores", "states", "lengths")
         return _Beams(**{name: getattr(self, name)[active] for name in fields})
 
@@ -236,21 +236,21 @@ class _Beams:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeldBeamSearch(AbstractSearch):
-    """Find captions as the code of published UpDown models does, with or without constraints.
+    """Beam search as in the code of published UpDown models, with or without constraints.
 
-    At each step the K best continuations are kept, whether they end or not; with constraints K
-    in each state of an image's machine (see `ConstrainedBeamSearch`). Captions that have reached
-    ``max_length`` compete with those that have ended, by summed log-probability. An image leaves
-    the batch when nothing that is returned can change any more, so this saves steps alone.
+    Each step keeps the K best continuations, ended or not; with constraints it keeps K in each
+    state of an image's machine (see `ConstrainedBeamSearch`). Captions that reach
+    ``max_length`` compete with ended captions by summed log-probability. An image leaves the
+    batch when its result cannot change any more; this saves steps without changing results.
 
     Attributes:
-        ended: ``"hold"``: an ended caption keeps its place as long as fewer than K are better
-            (AllenNLP 0.8.4, updown-baseline); ``"leave"``: it takes a place in the step in which
-            it ends, and none later (ruotianluo/ImageCaptioning.pytorch).
-        failed_phrases: rule for failed phrases of constraints: ``"restart"`` as updown-baseline
-            (see `captioning.decoding.published_beam`), or ``"continue"`` as
+        ended: ``"hold"``: an ended caption keeps its slot while fewer than K captions are better
+            (AllenNLP 0.8.4, updown-baseline); ``"leave"``: it takes a slot only in the step in
+            which it ends (ruotianluo/ImageCaptioning.pytorch).
+        failed_phrases: rule for phrases that fail midway: ``"restart"`` as in updown-baseline
+            (see `captioning.decoding.published_beam`), or ``"continue"`` as in
             `ConstrainedBeamSearch`.
-        unknown: whether the unknown word may be said, even if it is the padding.
+        unknown: whether the unknown word may be produced, even if it is the padding token.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -270,10 +270,10 @@ class HeldBeamSearch(AbstractSearch):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult | ConstrainedResult:
-        """The best captions of each image; see `AbstractSearch`.
+        """Return the best captions of each image; see `AbstractSearch`.
 
         Raises:
-            ValueError: constraints that cannot be met or sub-words, or NaN log-probabilities.
+            ValueError: unmeetable constraints, a subword tokenizer, or NaN log-probabilities.
         """
         plain = request.machines is None
         machines = [build_machine(())] * request.num_images
@@ -301,7 +301,7 @@ class HeldBeamSearch(AbstractSearch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HeldRules:
-    """How hypotheses are continued; see `HeldBeamSearch`."""
+    """Rules for continuing hypotheses; see `HeldBeamSearch`."""
 
     rules: Rules
     table: MachineTable
@@ -340,7 +340,7 @@ def _rules(search: HeldBeamSearch, request: SearchRequest) -> Rules:
 
 
 def _start(images: Tensor, max_length: int, pad_id: int) -> _Beams:
-    """One empty hypothesis an image."""
+    """Return one empty hypothesis per image."""
     zeros = images.new_zeros((len(images), 1))
     return _Beams(
         images=images,
@@ -354,10 +354,10 @@ def _start(images: Tensor, max_length: int, pad_id: int) -> _Beams:
 def _advance(
     beams: _Beams, results: Results, rules: _HeldRules, log_probs: Tensor, length: int
 ) -> tuple[_Beams, Tensor]:
-    """One step; images that are done go to the results.
+    """Make one step; finished images move to the results.
 
     Returns:
-        The beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
+        Beams of the images that continue, and ``(A' * R',)`` the row of each hypothesis'
         parent.
     """
     num_rows = beams.scores.shape[1]
@@ -373,7 +373,7 @@ def _advance(
     leaving = done.nonzero().squeeze(1)
     gone = beams.of(leaving)
     lengths = torch.where(gone.lengths > 0, gone.lengths, length)
-    # A live caption that is not cut off has no score to be compared by.
+    # An unfinished caption that is not cut off has no comparable score.
     scores = gone.scores if last else gone.scores.masked_fill(gone.lengths == 0, DEAD)
     results.offer(gone.images, gone.tokens, scores, lengths, met[leaving])
     active = (~done).nonzero().squeeze(1)
@@ -382,7 +382,7 @@ def _advance(
 
 
 def _worst(beams: _Beams, results: Results, rules: _HeldRules, met: Tensor) -> Tensor:
-    """``(A,)`` score of the worst caption that would be returned now, ``-inf`` with too few."""
+    """Return the worst score ``(A,)`` in the result so far, ``-inf`` with too few captions."""
     if not rules.hold:
         return results.worst(beams.images)
     good = (beams.lengths > 0) & (met >= rules.table.required[beams.images, None])
@@ -395,7 +395,7 @@ def _worst(beams: _Beams, results: Results, rules: _HeldRules, met: Tensor) -> T
 def _continued(
     beams: _Beams, rules: _HeldRules, log_probs: Tensor, length: int
 ) -> tuple[_Beams, Tensor]:
-    """The beams one token longer, and ``(A, R')`` the place of each hypothesis' parent."""
+    """Return beams one token longer, and ``(A, R')`` the position of each parent."""
     ranked = _ranked(beams, rules, log_probs, length)
     kept = ranked.totals > DEAD
     kept &= ranked.places(kept) < rules.beam_size
@@ -423,7 +423,7 @@ def _ranked(beams: _Beams, rules: _HeldRules, log_probs: Tensor, length: int) ->
     log_probs = rules.rules.with_one_end(rules.rules.adjusted(log_probs, history))
     held = (beams.lengths > 0).flatten()
     if rules.hold and length > 1:
-        # An ended caption continues only with further ends, which cost nothing.
+        # An ended caption continues only with further end tokens, at no cost.
         log_probs = log_probs.masked_fill(held[:, None], DEAD)
         log_probs[:, rules.eos_id].masked_fill_(held, 0.0)
     return continuations(

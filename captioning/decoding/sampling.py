@@ -1,4 +1,4 @@
-"""Captions drawn at random: plain, tempered, top-k and nucleus sampling."""
+"""Random sampling of captions: plain, with temperature, top-k and nucleus sampling."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
-# Integers add up to the same sum in any order, on any device. This is the weight of the most
-# probable token, so the sum of 2 ** 18 tokens still fits into 63 bits.
+# Integer sums do not depend on order or device. This is the weight of the most
+# probable token, so the sum over 2 ** 18 tokens still fits into 63 bits.
 UNIT = 2.0**44
-# The nucleus is searched among so many tokens, then, in rows that need it, among all: a full
-# ranking is slow and seldom needed.
+# The nucleus is first searched among this many tokens; rows that need more use a full
+# ranking, which is slow and seldom needed.
 FEW = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """The distribution that tokens are drawn from; `Sampling` explains each number."""
+    """Sampling distribution of tokens: temperature, top-k and top-p; see `Sampling`."""
 
     temperature: float
     top_k: int | None
@@ -46,16 +46,16 @@ class Truncation:
             raise ValueError(f"top_p must be in (0, 1]: got {self.top_p}; None keeps all tokens")
 
     def weights(self, log_probs: Tensor, forbidden: Tensor) -> Tensor:
-        """Integers ``(R, V) int64`` in proportion to each token's probability of being drawn.
+        """Return integer weights ``(R, V) int64`` in proportion to each token's probability.
 
         Args:
             log_probs: ``(R, V) float32`` in nats.
-            forbidden: ``(F,) int64`` distinct ids of weight 0.
+            forbidden: ``(F,) int64`` distinct ids that get weight 0.
         """
         vocabulary = log_probs.shape[1]
         banned = torch.isin(torch.arange(vocabulary, device=log_probs.device), forbidden)
         values = log_probs.masked_fill(banned, DEAD).double()
-        # A row without any possible token has a maximum of -inf, which must not be subtracted.
+        # In a row without any possible token the maximum is -inf, which must not be subtracted.
         best = values.amax(1, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
         check_nan(bool(best.isnan().any()))
         weights = (((values - best) / self.temperature).exp() * UNIT).round().long()
@@ -69,7 +69,7 @@ class Truncation:
     def _nucleus(
         self, top_p: float, weights: Tensor, log_probs: Tensor, forbidden: Tensor
     ) -> Tensor:
-        """The weights of the fewest most probable tokens that hold ``top_p`` of the total."""
+        """Keep the weights of the most probable tokens that together hold ``top_p``."""
         goals = top_p * weights.sum(1, keepdim=True).double()
         max_count = min(self.top_k or weights.shape[1], weights.shape[1])
         nucleus, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
@@ -89,35 +89,34 @@ class Truncation:
 
 
 def _only(weights: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
-    """``values (R, C)`` as the weights of ``tokens (R, C)``, 0 for all others."""
+    """Spread ``values (R, C)`` to the positions ``tokens (R, C)``, 0 for all other tokens."""
     return torch.zeros_like(weights).scatter(1, tokens, values)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sampling(AbstractSearch):
-    """Draw captions of several images at once, each token given those before it.
+    """Sample captions of several images at once, token by token.
 
-    Each token is drawn by ``p ** (1 / temperature)`` over the allowed tokens; of these ``top_k``
-    keeps the most probable ones, then ``top_p`` the nucleus of these (Holtzman et al., 2020,
-    section 3.1); equally probable tokens count by rising id. Tokens less than 2 ** -45 as probable
-    as the best are never drawn. A temperature below 1 sharpens the distribution, one above 1
+    Each token is sampled from ``p ** (1 / temperature)`` over the allowed tokens. ``top_k`` keeps
+    the most probable tokens; ``top_p`` then keeps the nucleus (Holtzman et al., 2020,
+    section 3.1). Ties are broken by rising id. Tokens with less than 2 ** -45 of the best token's
+    probability are never sampled. A temperature below 1 sharpens the distribution, above 1
     flattens it.
 
-    The random numbers of an image depend on ``seed`` and its key alone, so its samples do not
-    depend on the other images of the batch, nor do the first samples depend on the number of
-    samples. Without image ids an image's key is its position: images at the same position of two
+    An image's random numbers depend only on ``seed`` and its key. Its samples therefore do not
+    depend on other images of the batch, and the first samples do not depend on the number of
+    samples. Without image ids the key is the position: images at the same position of two
     batches share their random numbers.
 
-    An image leaves the batch when all of its samples have ended; samples cut off at ``max_length``
-    are kept as they are. A sample whose next tokens all have probability 0 is not a hypothesis.
-    Samples are independent, so some may be equal. They are returned in the order in which they were
-    drawn; their scores are summed log-probabilities of the model's own distribution: at temperature
-    1, nothing left out.
+    An image leaves the batch when all its samples have ended; samples cut off at ``max_length``
+    are kept. A sample whose next tokens all have probability 0 has no caption.
+    Samples are independent, so some may be equal. They are returned in sampling order. Scores are
+    summed log-probabilities of the model's own distribution: temperature 1, no truncation.
 
     Attributes:
-        top_k: draw from the k most probable tokens alone, at least 1; None: from all.
-        top_p: draw from the fewest most probable tokens whose probabilities add up to at least p,
+        top_k: sample only from the k most probable tokens, at least 1; None: from all.
+        top_p: sample from the fewest most probable tokens whose probabilities add up to at least p,
             in (0, 1]; None or 1: from all.
     """
 
@@ -137,14 +136,14 @@ class Sampling(AbstractSearch):
         self.truncation()
 
     def truncation(self) -> Truncation:
-        """The distribution that tokens are drawn from."""
+        """The sampling distribution of tokens."""
         return Truncation(temperature=self.settings.temperature, top_k=self.top_k, top_p=self.top_p)
 
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """``num_captions`` samples of each image; see `AbstractSearch`."""
+        """Return ``num_captions`` samples of each image; see `AbstractSearch`."""
         settings, max_length = self.settings, self.settings.max_length
         chances = draw_chances(settings.seed, request.keys, settings.num_captions, max_length)
         chances = chances.to(request.device)
@@ -163,11 +162,11 @@ class Sampling(AbstractSearch):
 
 
 class _Samples:
-    """The samples of all images, and which of them are unfinished.
+    """Samples of all images, with a mask of the unfinished samples.
 
     Attributes:
         images: ``(A,) int64`` images with an unfinished sample.
-        unfinished: ``(A, M) bool``, which of their samples are.
+        unfinished: ``(A, M) bool``, whether each sample is unfinished.
     """
 
     def __init__(self, pool: Pool, rules: Rules, truncation: Truncation) -> None:
@@ -177,20 +176,20 @@ class _Samples:
         pool.scores.zero_()
 
     def history(self, length: int) -> Tensor:
-        """Tokens ``(R, length - 1)`` before the ``length``-th of each row of the model."""
+        """Return the tokens ``(R, length - 1)`` before position ``length`` of each model row."""
         width = 1 if length == 1 else self.unfinished.shape[1]
         return self.pool.tokens[self.images, :width, : length - 1].flatten(0, 1)
 
     def extend(self, log_probs: Tensor, chances: Tensor, length: int) -> Tensor:
-        """Draw the ``length``-th token of every sample that continues.
+        """Sample the ``length``-th token of every unfinished sample.
 
         Args:
             log_probs: ``(A, V)`` at the first step, ``(A * M, V)`` afterwards, in nats.
-            chances: ``(A, M)`` in [0, 1).
-            length: length of the samples once they are longer.
+            chances: ``(A, M)`` random numbers in [0, 1).
+            length: length of the samples after this step.
 
         Returns:
-            ``(A' * M,)`` rows of the samples of the images that continue.
+            ``(A' * M,)`` rows of the unfinished images' samples.
         """
         pool, rules, images, unfinished = self.pool, self.rules, self.images, self.unfinished
         width = 1 if length == 1 else unfinished.shape[1]
@@ -211,16 +210,16 @@ class _Samples:
 
 
 def _draw(weights: Tensor, chances: Tensor) -> Tensor:
-    """Tokens ``(R, D) int64`` by the weights ``(R, V) int64``, for chances ``(R, D)`` in [0, 1)."""
+    """Pick tokens ``(R, D) int64`` by weights ``(R, V) int64`` and numbers ``(R, D)`` in [0, 1)."""
     sums = weights.cumsum(1)
     total = sums[:, -1:]
-    # Rounding must not reach the total: no token lies there.
+    # Rounding must not reach the total, where no token lies.
     targets = torch.minimum((chances * total).long(), total - 1)
     return torch.searchsorted(sums, targets, right=True)
 
 
 def draw_chances(seed: int, keys: Sequence[int | str], num_samples: int, max_length: int) -> Tensor:
-    """Numbers in [0, 1), ``(I, M, T) float64``, uniform and independent.
+    """Return independent uniform random numbers in [0, 1), ``(I, M, T) float64``.
 
     Raises:
         ValueError: a negative seed or key.

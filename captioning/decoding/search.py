@@ -1,4 +1,4 @@
-"""The interface of a search: its settings, and a call that finds captions of several images."""
+"""Interface of all searches: settings, and a call that finds captions of several images."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractSearch(ABC):
-    """A search with its settings; it may add a few fields.
+    """Base class of searches; subclasses may add settings.
 
     Attributes:
-        settings: those that all searches share.
-        unused: names of the settings that this search does not read.
-        takes_machines: whether it reads the machines of a request.
-        needs_machines: whether it finds nothing without them.
-        best_first: whether it gives the captions of an image by falling score.
-        steps: whether it reads tokens by `AbstractStepper.step`, so that it can continue a text.
+        settings: settings shared by all searches.
+        unused: names of the shared settings that this search ignores.
+        takes_machines: whether the search uses the machines of a request.
+        needs_machines: whether the search requires machines.
+        best_first: whether the captions of an image are sorted by falling score.
+        steps: whether the search uses `AbstractStepper.step`, so it can continue a given text.
 
     Raises:
-        ValueError: a setting that this search does not read differs from its default.
+        ValueError: a setting that this search ignores differs from its default.
     """
 
     settings: SearchSettings
@@ -50,16 +50,15 @@ class AbstractSearch(ABC):
         no_repeat_ngram: NonNegativeInt = 0,
         **values: Annotated[Any, ArgumentsOf(SearchSettings), ArgumentsOf(Self)],
     ) -> Self:
-        """The search from one flat set of values: shared settings and its own arguments.
+        """Build the search from a flat set of values: shared settings and its own arguments.
 
         Args:
-            no_repeat_ngram: ``no_repeat_ngram_size`` under its former name, as older run folders
-                have it.
-            **values: settings and arguments.
+            no_repeat_ngram: former name of ``no_repeat_ngram_size``, for older run folders.
+            **values: shared settings and the search's own arguments.
 
         Raises:
-            ValueError: a value out of its range.
-            TypeError: neither a setting nor an argument of this search.
+            ValueError: a value out of range.
+            TypeError: a name that is neither a setting nor an argument of this search.
         """
         if no_repeat_ngram:
             values["no_repeat_ngram_size"] = no_repeat_ngram
@@ -71,48 +70,48 @@ class AbstractSearch(ABC):
 
     @property
     def captions_per_image(self) -> int:
-        """Number of captions that it returns of an image, at most."""
+        """Maximum number of captions that the search returns per image."""
         return self.settings.num_captions
 
     def changed(self, **settings: Any) -> Self:
-        """The same search with other values of some shared settings."""
+        """Return the same search with other values of some shared settings."""
         return replace(self, settings=replace(self.settings, **settings))
 
     def check_model(self, model: type[AbstractStepper]) -> None:  # noqa: B027  # most take any
-        """Refuse a model that this search cannot work with, before its first caption.
+        """Raise an error, before the first caption, if this search cannot work with a model.
 
         Args:
-            model: its class.
+            model: class of the model.
 
         Raises:
-            ValueError: the model lacks what the search needs.
+            ValueError: the model lacks a method that the search needs.
         """
 
     def counting_captions(self, num_read: int) -> Self:
-        """The same search with lengths that count the caption's tokens alone.
+        """Return the same search with length limits for the caption's tokens only.
 
         Args:
-            num_read: begin token and tokens of the prompt.
+            num_read: number of tokens in begin token and prompt.
 
         Raises:
-            ValueError: no token is left for a caption, or none can end.
+            ValueError: no token is left for a caption, or no caption can end.
         """
         settings = self.settings
         if not settings.count_prompt:
             return self
         if settings.max_length <= num_read:
             raise ValueError(
-                f"search.max_length={settings.max_length} counts the {num_read} tokens of begin "
-                "and prompt, so that no token is left for a caption; raise it"
+                f"search.max_length={settings.max_length} includes the {num_read} tokens of begin "
+                "and prompt, so no token is left for a caption; raise search.max_length"
             )
         if settings.min_length >= settings.max_length:
             raise ValueError(
-                f"search.min_length={settings.min_length} with search.max_length="
-                f"{settings.max_length} and count_prompt lets no caption end; lower the first"
+                f"search.min_length={settings.min_length}, search.max_length={settings.max_length} "
+                "and count_prompt leave no caption that can end; lower search.min_length"
             )
         return self.changed(
             max_length=settings.max_length - num_read,
-            # Theirs is the length before the end token, ours counts it.
+            # transformers counts the length before the end token; this project includes the end.
             min_length=max(0, settings.min_length - num_read + 1),
             count_prompt=False,
         )
@@ -121,16 +120,15 @@ class AbstractSearch(ABC):
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult | ConstrainedResult:
-        """Find captions.
+        """Find captions of several images.
 
         Args:
-            stepper: the model.
-            state: its memory of ``request.num_images`` hypotheses, one an image.
-            request: the images.
+            stepper: the captioning model.
+            state: the model's memory of ``request.num_images`` hypotheses, one per image.
+            request: images and special tokens of the call.
 
         Returns:
-            ``settings.num_captions`` captions of each image, best first, or in the order in which
-            they were drawn.
+            ``settings.num_captions`` captions per image, best first, or in sampling order.
 
         Raises:
             ValueError: settings that the model cannot meet, or NaN log-probabilities.

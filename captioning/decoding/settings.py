@@ -1,4 +1,4 @@
-"""The input of every search: its settings, and the images of one call."""
+"""Input of every search: its settings, and the request for several images."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NORMALISATIONS = get_args(NormalisationName)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
-    """How summed log-probabilities of hypotheses of different lengths are compared.
+    """Length normalisation of summed log-probabilities.
 
     Attributes:
-        kind: divisor of the sum of a hypothesis of ``length`` tokens: ``"none"``: no divisor;
+        kind: divisor for a hypothesis of ``length`` tokens: ``"none"``: 1;
             ``"power"``: ``length ** length_penalty``; ``"gnmt"``: ``((5 + length) / 6) **
             length_penalty`` (Wu et al., 2016, equation 14, without its coverage penalty).
-        length_penalty: exponent, at least 0, so that no divisor falls with the length.
+        length_penalty: exponent, at least 0, so that divisors never fall with the length.
     """
 
     kind: NormalisationName = "power"
@@ -49,16 +49,16 @@ class Normalisation:
             )
 
     def scores(self, totals: Tensor, length: int) -> Tensor:
-        """Sums of log-probabilities as hypotheses of ``length`` tokens are compared."""
+        """Normalise summed log-probabilities of hypotheses of ``length`` tokens."""
         base = (5 + length) / 6 if self.kind == "gnmt" else length
         return totals / base**self.length_penalty
 
 
 def check_integer(name: str, value: object, *, minimum: int) -> None:
-    """Refuse a setting that is not a whole number of at least ``minimum``.
+    """Raise an error unless a setting is a whole number of at least ``minimum``.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the value is another type or too small.
     """
     if not isinstance(value, int) or value < minimum:
         raise ValueError(f"{name} must be a whole number of at least {minimum}: got {value!r}")
@@ -66,44 +66,44 @@ def check_integer(name: str, value: object, *, minimum: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """The settings that searches share; each names in ``unused`` those that it does not read.
+    """Settings shared by all searches; each search lists the settings it ignores in ``unused``.
 
     Attributes:
-        max_length: most tokens of a caption, the end token counted; at least 1.
-        min_length: fewest tokens of a finished caption, the end token counted; in
+        max_length: maximum tokens of a caption, including the end token; at least 1.
+        min_length: minimum tokens of a finished caption, including the end token; in
             [0, ``max_length``].
-        must_end: whether the last token of ``max_length`` must be an end. Otherwise a caption that
-            has not ended is cut off there, and then holds ``max_length`` tokens of text.
-        forbidden_words: words never produced, each of one token in the model's vocabulary.
-        forbidden_ids: the same as token ids.
-        end_words: further words that end a caption and stay in it, such as a full stop.
-        end_ids: the same as token ids.
-        no_repeat_ngram_size: n, at least 0; no n tokens in a row occur twice in a caption; 0: no
+        must_end: whether the token at ``max_length`` must be an end token. Otherwise an unfinished
+            caption is cut off there and holds ``max_length`` tokens of text.
+        forbidden_words: words that are never produced, each one token of the model's vocabulary.
+        forbidden_ids: token ids that are never produced.
+        end_words: further words that end a caption and stay in its text, such as a full stop.
+        end_ids: token ids that end a caption and stay in its text.
+        no_repeat_ngram_size: n, at least 0; no n-gram occurs twice in a caption; 0: no
             rule.
-        repetition_penalty: repetition penalty of tokens that the prompt or the caption already
-            holds, above 0; 1 is none. The model's logits of them are divided by it where positive
-            and multiplied where negative (Keskar et al., 2019, as in transformers). Beam searches
-            do so with log-probabilities, greedy search and random draws with the model's logits.
-        count_prompt: whether the two lengths count the begin token and the model's prompt, too, as
-            those of transformers.
+        repetition_penalty: penalty on tokens that the prompt or the caption already holds, above 0;
+            1: no penalty. Positive logits of such tokens are divided by the penalty and negative
+            logits multiplied (Keskar et al., 2019, as in transformers). Beam searches apply the
+            penalty to log-probabilities, greedy search and sampling to logits.
+        count_prompt: whether the two lengths include the begin token and the model's prompt, as in
+            transformers.
         special_tokens: whether padding, begin token and unknown word may be produced, as in
-            transformers; they stay out of the caption's text.
-        num_captions: M, captions returned an image, at least 1. Beam searches return the most
-            probable ones of a beam, at most ``beam_size``; random searches as many draws.
-        beam_size: K, unfinished hypotheses kept an image, at least 1.
-        length_penalty: exponent of the normalisation, at least 0. With 0 summed log-probabilities
-            are compared; with 1 and ``"power"`` their means a token.
+            transformers; captions' texts omit them.
+        num_captions: M, captions returned per image, at least 1. Beam searches return the most
+            probable hypotheses, at most ``beam_size``; sampling returns M samples.
+        beam_size: K, unfinished hypotheses per image, at least 1.
+        length_penalty: exponent of the normalisation, at least 0. At 0, summed log-probabilities
+            are compared; at 1 with ``"power"``, means per token.
         normalisation: ``"none"``, ``"power"`` or ``"gnmt"``: see `Normalisation`.
-        per_node_beam: most continuations of one hypothesis after the first step, at least 1
+        per_node_beam: maximum continuations of one hypothesis after the first step, at least 1
             (nocaps uses 2 with beam 5); None: no limit.
-        exact: False drops an image as soon as no unfinished hypothesis is better at its present
-            length than the worst that would be returned (the rule of transformers): much earlier
-            with a length penalty, but a better caption is missed now and then.
-        temperature: temperature of random draws, at least 0 and finite.
-        seed: seed of random draws, at least 0.
+        exact: False stops an image's search once no unfinished hypothesis beats, at its present
+            length, the worst caption to return (the rule of transformers). This is much faster
+            with a length penalty, but sometimes misses a better caption.
+        temperature: sampling temperature, at least 0 and finite.
+        seed: seed of random sampling, at least 0.
 
     Raises:
-        ValueError: a number out of its range; names the setting.
+        ValueError: a number out of range; the message names the setting.
     """
 
     max_length: PositiveInt = 20
@@ -150,7 +150,7 @@ class SearchSettings:
                 raise ValueError(f"{name} must be a list of words: got {words!r}; write [{words}]")
 
     def normaliser(self) -> Normalisation:
-        """How scores of captions of different lengths are compared."""
+        """Length normalisation of these settings."""
         return Normalisation(kind=self.normalisation, length_penalty=self.length_penalty)
 
     def changed(self) -> set[str]:
@@ -165,23 +165,23 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """The images of one call of a search, and the special tokens of the model.
+    """Images of one search call, with the model's special tokens.
 
     Attributes:
-        num_images: I, at least 0.
-        bos_id: first token read, never produced.
-        eos_id: ends a caption.
-        pad_id: never produced; may be an end.
-        prompt_ids: tokens that the model reads between begin token and caption.
-        image_ids: I keys, whole numbers of at least 0 or texts; the random draws of an image
-            depend on the seed and its key alone. None: the positions 0 to I - 1.
-        machines: I machines, the words that each image's captions must hold; None: no constraints.
+        num_images: number of images I, at least 0.
+        bos_id: begin token, read first and never produced.
+        eos_id: end token of a caption.
+        pad_id: padding token, never produced; may equal an end token.
+        prompt_ids: tokens that the model reads between the begin token and the caption.
+        image_ids: I keys (non-negative integers or texts); an image's samples depend only on the
+            seed and its key. None: the positions 0 to I - 1.
+        machines: I machines that enforce words in each image's captions; None: no constraints.
         device: device of the model's memory.
-        unk_id: the unknown word, for searches that may say it.
-        further_ends: tokens that end a caption as ``eos_id`` does.
+        unk_id: the unknown word, for searches that may produce it.
+        further_ends: tokens that end a caption like ``eos_id``.
 
     Raises:
-        ValueError: not one id or machine for each image.
+        ValueError: not one id or machine per image.
     """
 
     num_images: int
@@ -210,5 +210,5 @@ class SearchRequest:
 
     @property
     def keys(self) -> Sequence[int | str]:
-        """One key for each image, for random draws."""
+        """One key per image, for random sampling."""
         return range(self.num_images) if self.image_ids is None else self.image_ids

@@ -1,8 +1,8 @@
-"""The pool of finished hypotheses of each image, and the result of a search.
+"""Pool of finished hypotheses per image, and the result of a search.
 
-Rows of a decoder state are image-major in blocks: all hypotheses of an image are contiguous, and
-every image has the same number of them (1 at the first step, K beams afterwards). A model may rely
-on it, for example to keep one copy of the image features per block.
+Rows of a decoder state are grouped by image: all hypotheses of an image are contiguous, and
+every image has the same number (1 at the first step, K beams afterwards). Models may rely on
+this order, for example to keep one copy of the image features per group.
 
 `LevelPool` is the pool of constrained search: finished hypotheses by number of constraints met.
 """
@@ -22,16 +22,16 @@ DEAD = float("-inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The M best hypotheses of each image, best first, cut-off ones after all finished ones.
+    """The M best hypotheses of each image, best first, cut-off ones after finished ones.
 
-    Sampling returns its samples in the order in which they were drawn instead.
+    Sampling returns its samples in sampling order instead.
 
     Attributes:
-        tokens: ``(I, M, T) int64`` without the begin token; the end token is kept where there is
-            one, and the rest is padding. T is the length of the longest.
+        tokens: ``(I, M, T) int64`` without the begin token, with the end token if there is one,
+            then padding. T is the length of the longest caption.
         scores: ``(I, M) float32`` log-probability in nats under the search's normalisation;
-            ``-inf`` where an image has fewer than M hypotheses (then all padding).
-        lengths: ``(I, M) int64`` number of tokens, the end token counted.
+            ``-inf`` and padding only where an image has fewer than M hypotheses.
+        lengths: ``(I, M) int64`` numbers of tokens, including the end token.
     """
 
     tokens: Tensor
@@ -40,13 +40,13 @@ class SearchResult:
 
 
 class Pool:
-    """The best hypotheses found so far: M slots an image, best first.
+    """The best hypotheses found so far: M slots per image, best first.
 
     Args:
-        num_images: I.
-        num_best: M, slots an image.
-        max_length: T, room for tokens.
-        pad_id: fills the places after a hypothesis.
+        num_images: number of images I.
+        num_best: slots per image M.
+        max_length: maximum number of tokens T.
+        pad_id: token that fills the positions after a hypothesis.
         device: device of the tensors.
     """
 
@@ -69,7 +69,7 @@ class Pool:
     def for_request(
         cls, settings: SearchSettings, request: SearchRequest, *, per_image: int = 1
     ) -> Pool:
-        """A pool for ``settings.num_captions`` captions in each of ``per_image`` places."""
+        """Build a pool for ``settings.num_captions`` captions at ``per_image`` places per image."""
         return cls(
             num_images=request.num_images * per_image,
             num_best=settings.num_captions,
@@ -79,13 +79,13 @@ class Pool:
         )
 
     def add(self, images: Tensor, tokens: Tensor, scores: Tensor, length: int) -> None:
-        """Offer hypotheses; the M best of old and new stay, older ones first among equals.
+        """Offer hypotheses; the M best of old and new stay, older ones first on ties.
 
         Args:
             images: ``(A,) int64`` distinct images.
             tokens: ``(A, K, T) int64``.
-            scores: ``(A, K) float32``, ``-inf`` where there is no hypothesis.
-            length: number of tokens of all the hypotheses offered.
+            scores: ``(A, K) float32``, ``-inf`` in empty slots.
+            length: number of tokens of every offered hypothesis.
         """
         joined = torch.cat([self.scores[images], scores], dim=1)
         order = joined.sort(dim=1, descending=True, stable=True).indices
@@ -108,15 +108,15 @@ class Pool:
         self.scores[images], self.lengths[images], self.tokens[images] = scores, lengths, tokens
 
     def worst(self, images: Tensor) -> Tensor:
-        """``(A,)`` score of the M-th best of ``images``, ``-inf`` while slots are free."""
+        """Return the M-th best score ``(A,)`` of ``images``, ``-inf`` while slots are free."""
         return self.scores[images, -1]
 
     def result(self) -> SearchResult:
-        """The pool, cut to the longest hypothesis; free slots hold padding only."""
+        """Return the pool, cut to the longest hypothesis; free slots hold only padding."""
         return self.best(self.scores.shape[1])
 
     def best(self, count: int) -> SearchResult:
-        """As `result`, of the first ``count`` slots of each image."""
+        """Return the first ``count`` slots of each image; see `result`."""
         scores, lengths = self.scores[:, :count], self.lengths[:, :count]
         tokens = self.tokens[:, :count].masked_fill(scores.isneginf()[..., None], self.pad_id)
         longest = int(lengths.max()) if lengths.numel() else 0
@@ -126,25 +126,25 @@ class Pool:
 
 
 def take_rows(values: Tensor, index: Tensor) -> Tensor:
-    """``values (A, N, T)`` at ``index (A, M)`` of the second dimension: ``(A, M, T)``."""
+    """Select ``values (A, N, T)`` at ``index (A, M)`` of the second dimension: ``(A, M, T)``."""
     return values.gather(1, index[..., None].expand(-1, -1, values.shape[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstrainedResult:
-    """The M best hypotheses of each image, best first.
+    """The M best hypotheses of each image in constrained search, best first.
 
-    Finished ones that meet the image's constraints come first, by score. If there are fewer than M,
-    the others follow by the number of constraints met (at most those required), then finished ones
-    before ones cut off, then by score.
+    Finished hypotheses that meet the image's constraints come first, by score. If there are fewer
+    than M, others follow by the number of constraints met (at most the required number), then
+    finished before cut off, then by score.
 
     Attributes:
         tokens: ``(I, M, T) int64`` as in `captioning.decoding.state.SearchResult`.
-        scores: ``(I, M) float32``, as in that result.
-        lengths: ``(I, M) int64``, as in that result.
-        met: ``(I, M) int64`` how many constraints each hypothesis meets; 0 where there is none.
-        fulfilled: ``(I, M) bool`` whether each is finished and meets as many constraints as
-            required. If it is False for the first, the search found no such hypothesis.
+        scores: ``(I, M) float32``, as in `SearchResult`.
+        lengths: ``(I, M) int64``, as in `SearchResult`.
+        met: ``(I, M) int64`` number of constraints each hypothesis meets; 0 in empty slots.
+        fulfilled: ``(I, M) bool`` whether a hypothesis is finished and meets the required number.
+            If False for the first hypothesis, the search found no such hypothesis.
     """
 
     tokens: Tensor
@@ -155,17 +155,17 @@ class ConstrainedResult:
 
     @property
     def satisfied(self) -> Tensor:
-        """``(I,) bool`` whether the first hypothesis of each image is fulfilled."""
+        """Whether the first hypothesis of each image is fulfilled, ``(I,) bool``."""
         return self.fulfilled[:, 0]
 
 
 class LevelPool:
-    """One pool of captions for each image and level, the number of constraints met.
+    """Pools of captions for each image and each number of constraints met (level).
 
     Args:
-        required: ``(I,) int64``, the highest level of each image.
-        settings: the number of captions kept for an image, and their greatest length in tokens.
-        request: padding and device.
+        required: ``(I,) int64`` highest level of each image.
+        settings: settings with the number of captions per image and the maximum length.
+        request: the request with padding and device.
     """
 
     def __init__(
@@ -176,14 +176,14 @@ class LevelPool:
         self.pool = Pool.for_request(settings, request, per_image=self.levels)
 
     def _slots(self, images: Tensor) -> Tensor:
-        """``(A * L,)`` places of all levels of ``images`` in the pool."""
+        """Return the pool positions ``(A * L,)`` of all levels of ``images``."""
         levels = torch.arange(self.levels, device=images.device)
         return (images[:, None] * self.levels + levels).flatten()
 
     def _by_level(
         self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Hypotheses ``(A, R)`` for the pools ``(A * L,)`` of all levels, dead but in their own."""
+        """Arrange hypotheses ``(A, R)`` for the pools ``(A * L,)``; others' levels get ``-inf``."""
         level = torch.minimum(met, self.required[images][:, None])[:, None]
         is_level = level == torch.arange(self.levels, device=met.device)[:, None]
         scores = torch.where(is_level, scores[:, None], DEAD).flatten(0, 1)
@@ -196,15 +196,15 @@ class LevelPool:
     def fill(
         self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor, length: int
     ) -> None:
-        """Offer hypotheses that are cut off, best first."""
+        """Offer cut-off hypotheses, best first."""
         self.pool.fill(*self._by_level(images, tokens, scores, met), length)
 
     def worst(self, images: Tensor) -> Tensor:
-        """``(A,)`` score of the M-th best that meets the constraints, ``-inf`` with fewer."""
+        """Return the M-th best score ``(A,)`` that meets the constraints, ``-inf`` with fewer."""
         return self.pool.worst(images * self.levels + self.required[images])
 
     def result(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
-        """The M best of all levels, the highest level first."""
+        """Return the M best hypotheses over all levels, the highest level first."""
         pooled = self.pool.result()
         num_images, num_best = len(self.required), pooled.scores.shape[1]
         scores, lengths = (
@@ -218,7 +218,7 @@ class LevelPool:
         tokens = take_rows(pooled.tokens.view(shape).flip(1).flatten(1, 2), order)[..., :longest]
         images = torch.arange(num_images, device=tokens.device)[:, None]
         met = table.met[images, table.run(tokens)]
-        # The padding may be the same token as the end.
+        # The padding token may equal the end token.
         last = torch.arange(longest, device=tokens.device) == lengths[..., None] - 1
         ended = ((tokens == eos_id) & last).any(2)
         return ConstrainedResult(

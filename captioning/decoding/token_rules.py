@@ -1,4 +1,4 @@
-"""Which tokens a search may produce, and where a caption ends."""
+"""Rules on the tokens that a search may produce, and on the end of a caption."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from captioning.interfaces import AbstractStepper, StateT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which tokens may follow a hypothesis, and which end it; made by `Rules.build`.
+    """Rules on the next tokens of a hypothesis and on its end; build with `Rules.build`.
 
     Attributes:
-        max_length: most tokens of a hypothesis, its end token included.
-        min_length: fewest tokens of a finished one, its end token included.
-        must_end: whether the last of ``max_length`` tokens must be of ``closing``.
-        no_repeat_ngram_size: n; no n tokens in a row occur twice in a hypothesis. 0 for no such
+        max_length: maximum tokens of a hypothesis, including the end token.
+        min_length: minimum tokens of a finished hypothesis, including the end token.
+        must_end: whether the token at ``max_length`` must be in ``closing``.
+        no_repeat_ngram_size: n; no n-gram occurs twice in a hypothesis; 0: no
             rule.
         repetition_penalty: see `SearchSettings`.
-        read: ``(P,) int64`` begin token and prompt, which are read before every hypothesis.
+        read: ``(P,) int64`` begin token and prompt, read before every hypothesis.
         ends: ``(E,) int64`` ids that end a hypothesis and stay in its tokens, ``eos_id`` first.
-        closing: ``(E',) int64``, those of them that are not words.
+        closing: ``(E',) int64`` ids of ``ends`` that are not words.
         banned: ``(F,) int64`` distinct ids never produced.
-        banned_early: ``(F + E,) int64``, the same and the ends.
+        banned_early: ``(F + E,) int64`` ``banned`` and ``ends``.
     """
 
     max_length: int
@@ -44,10 +44,10 @@ class Rules:
 
     @classmethod
     def build(cls, settings: SearchSettings, request: SearchRequest) -> Rules:
-        """The rules of one call of a search; its words must be token ids already.
+        """Build the rules of one search call; words must be token ids already.
 
         Raises:
-            ValueError: an end that is never produced, or a forbidden ``eos_id``.
+            ValueError: an end token that is never produced, or a forbidden ``eos_id``.
         """
         special = [] if settings.special_tokens else [request.pad_id, request.bos_id]
         special = [token for token in special if token not in request.ends]
@@ -55,8 +55,8 @@ class Rules:
         ends = list(dict.fromkeys([*request.ends, *settings.end_ids]))
         if conflicting := sorted({*ends} & {*banned}):
             raise ValueError(
-                f"end_ids must not hold padding, begin or forbidden ids: got {conflicting}; "
-                "take them out of one of the two"
+                f"end_ids must not hold padding, begin or forbidden ids: got {conflicting}; remove "
+                "them from end_ids or forbidden_ids"
             )
         tensors = {"ends": ends, "banned": banned, "banned_early": [*banned, *ends]}
         tensors["closing"] = list(request.ends)
@@ -74,17 +74,17 @@ class Rules:
         )
 
     def forbidden(self, length: int) -> Tensor:
-        """``(F',) int64`` ids that may not be the ``length``-th token of any hypothesis."""
+        """Return ids ``(F',) int64`` that may not be the ``length``-th token of a hypothesis."""
         return self.banned if length >= self.min_length else self.banned_early
 
     def ended(self, tokens: Tensor) -> Tensor:
-        """Which of the tokens end their hypothesis: ``bool`` of the same shape."""
+        """Whether each token ends its hypothesis: ``bool`` of the same shape."""
         return (tokens[..., None] == self.ends).any(-1)
 
     def with_one_end(self, log_probs: Tensor) -> Tensor:
-        """``(G, V)`` with the likeliest end in the place of the first, and no other end.
+        """Move the likeliest end token's value to the first end token, and mask the other ends.
 
-        For searches in which a caption ends in one way.
+        For searches in which a caption can end in only one way.
         """
         if len(self.ends) == 1:
             return log_probs
@@ -98,7 +98,7 @@ class Rules:
         state: StateT,
         history: Tensor,
     ) -> tuple[Tensor, StateT]:
-        """The next tokens of hypotheses that are extended independently: greedily or at random.
+        """Predict the next tokens of independently extended hypotheses (greedy or sampling).
 
         Returns:
             ``(G, V) float32`` log-probabilities after all rules but `forbidden`, and the memory.
@@ -112,19 +112,19 @@ class Rules:
         return self.closed(log_probs, history.shape[1] + 1), state
 
     def adjusted(self, log_probs: Tensor, history: Tensor) -> Tensor:
-        """After all rules but `forbidden`, for hypotheses that are compared by their sums."""
+        """Apply all rules but `forbidden`, for hypotheses compared by summed log-probability."""
         log_probs = self.without_repeats(self.penalised(log_probs, history), history)
         return self.closed(log_probs, history.shape[1] + 1)
 
     def closed(self, log_probs: Tensor, length: int) -> Tensor:
-        """``(G, V)`` with only the end allowed if the last token must be one."""
+        """Allow only end tokens ``(G, V)`` if the last token must be an end token."""
         if not self.must_end or length < self.max_length:
             return log_probs
         closed = torch.full_like(log_probs, DEAD)
         return closed.index_copy(1, self.closing, log_probs[:, self.closing])
 
     def penalised(self, scores: Tensor, history: Tensor) -> Tensor:
-        """Scores ``(G, V)`` after the penalty on tokens of prompts and ``history (G, t)``."""
+        """Apply the repetition penalty to scores ``(G, V)`` for prompt and ``history (G, t)``."""
         penalty = self.repetition_penalty
         if penalty == 1:
             return scores
@@ -134,17 +134,17 @@ class Rules:
         return scores.scatter(1, held, values)
 
     def without_repeats(self, log_probs: Tensor, history: Tensor) -> Tensor:
-        """``-inf`` for the tokens that would complete an n-gram that a hypothesis already holds.
+        """Set tokens to ``-inf`` that would repeat an n-gram of the hypothesis.
 
-        The begin token is in no n-gram. An unfinished hypothesis holds no end token, so the rule
+        N-grams exclude the begin token. An unfinished hypothesis holds no end token, so the rule
         never forbids an end.
 
         Args:
-            log_probs: ``(G, V) float32`` in nats; not changed.
-            history: ``(G, t) int64`` tokens of each hypothesis so far.
+            log_probs: ``(G, V) float32`` in nats; not modified.
+            history: ``(G, t) int64`` previous tokens of each hypothesis.
 
         Returns:
-            ``(G, V) float32``; ``log_probs`` itself where the rule bans nothing yet.
+            ``(G, V) float32``; ``log_probs`` itself if no token is banned.
         """
         ngram_size, length = self.no_repeat_ngram_size, history.shape[1]
         if not ngram_size or length < ngram_size:
@@ -154,6 +154,6 @@ class Rules:
         for place in range(ngram_size - 1):
             newest = history[:, num_grams + place, None]
             repeated &= history[:, place : place + num_grams] == newest
-        # Added, not written: a token may complete one n-gram that matches and one that does not.
+        # Added, not assigned: a token may complete both a repeated and a new n-gram.
         handicap = torch.zeros_like(repeated, dtype=log_probs.dtype).masked_fill(repeated, DEAD)
         return log_probs.scatter_add(1, history[:, ngram_size - 1 :], handicap)

@@ -1,6 +1,6 @@
-"""Between words and tokens of a search: its settings to ids, its results to captions.
+"""Convert the settings of a search from words to token ids, and its results to captions.
 
-Results of your own searches and decoders are checked before they are used.
+Results of users' own searches and decoders are checked first.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper, Abstrac
 from captioning.types import Prediction
 
 SearchT = TypeVar("SearchT", bound=AbstractSearch)
-# Of probabilities that add up to 1 in half precision.
+# Tolerance for probabilities that add up to 1 in half precision.
 TOLERANCE = 0.1  # nats
 
 
 def check_result(result: Any, *, num_images: int, by: object) -> None:
-    """Refuse an invalid result of a search. Shapes alone are looked at.
+    """Raise an error if the result of a search has a wrong type or wrong shapes.
 
     Args:
-        result: the search's result.
-        num_images: I, that were searched for.
-        by: the search.
+        result: result of the search.
+        num_images: number of images I in the request.
+        by: the search, for the message.
 
     Raises:
-        ValueError: no `SearchResult` or `ConstrainedResult`, or a part of another shape.
+        ValueError: not a `SearchResult` or `ConstrainedResult`, or a tensor of another shape.
     """
     name, shapes = type(by).__qualname__, {}
     for part in ("tokens", "scores", "lengths"):
         value = getattr(result, part, None)
         if not isinstance(value, Tensor):
             raise ValueError(
-                f"{name} must give a captioning.decoding.state.SearchResult, whose {part} are a "
+                f"{name} must return a captioning.decoding.state.SearchResult, whose {part} are a "
                 f"tensor: got {shown(result)}"
             )
         shapes[part] = tuple(value.shape)
@@ -49,24 +49,24 @@ def check_result(result: Any, *, num_images: int, by: object) -> None:
     is_right = len(shapes["tokens"]) == 3 and images_and_captions[0] == num_images
     if not is_right or {shapes["scores"], shapes["lengths"]} != {images_and_captions}:
         raise ValueError(
-            f"{name} must give tokens (I, M, T), scores (I, M) and lengths (I, M), of I = "
+            f"{name} must return tokens (I, M, T), scores (I, M) and lengths (I, M) for I = "
             f"{num_images} images with M captions each: got {shapes}"
         )
 
 
 @torch.no_grad()
 def check_stepper(stepper: AbstractStepper, state: Any, request: SearchRequest) -> None:
-    """Have a model predict the first words of images, and check its output.
+    """Let a model predict the first words of images, and check the predictions.
 
-    Waits for the device. A model whose memory is drawn from latents is left alone.
+    The check waits for the device, and skips models whose memory depends on sampled latents.
 
     Args:
         stepper: the model.
-        state: its memory before the first token, of an image a row.
-        request: the images.
+        state: the memory before the first token, one row per image.
+        request: the request with the images.
 
     Raises:
-        ValueError: no pair of log-probabilities ``(I, V)`` and a state, or probabilities that do
+        ValueError: not a pair of log-probabilities ``(I, V)`` and state, or probabilities that do
             not add up to 1.
     """
     if stepper.draws_latents:
@@ -76,41 +76,41 @@ def check_stepper(stepper: AbstractStepper, state: Any, request: SearchRequest) 
         torch.full((request.num_images,), request.bos_id, device=request.device), state
     )
     if not isinstance(given, tuple) or len(given) != 2:
-        raise ValueError(f"{name} must give log-probabilities and a state: got {shown(given)}")
+        raise ValueError(f"{name} must return log-probabilities and a state: got {shown(given)}")
     values = given[0]
     if not isinstance(values, Tensor) or values.dim() != 2 or len(values) != request.num_images:
         raise ValueError(
-            f"{name} must give log-probabilities ({request.num_images}, V), a row for each "
+            f"{name} must return log-probabilities ({request.num_images}, V), a row for each "
             f"hypothesis and a column for each token: got {shown(values)}"
         )
     sums = values.float().logsumexp(-1)
     if not bool((sums.abs() < TOLERANCE).all()):
         raise ValueError(
-            f"{name} must give log-probabilities: the probabilities of a row add up to "
-            f"{float(sums.exp()[0]):.3g} in place of 1; take log_softmax of logits, or leave the "
-            "check out where this is meant (trainer.num_sanity_val_steps=0)"
+            f"{name} must return log-probabilities: the probabilities of a row add up to "
+            f"{float(sums.exp()[0]):.3g} instead of 1; apply log_softmax to logits, or switch this "
+            "check off if the values are intended (trainer.num_sanity_val_steps=0)"
         )
 
 
 def shown(value: Any) -> str:
-    """A value by its kind, of a tensor its shape."""
+    """Describe a value by its type, and a tensor by its shape."""
     return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
-    """The search with a tokenizer's ids in place of forbidden words and end words.
+    """Return the search with forbidden words and end words replaced by token ids.
 
-    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is
-    forbidden unless special tokens may be produced.
+    Forbidden words missing in the vocabulary are ignored. The unknown word is forbidden unless
+    special tokens may be produced.
 
     Raises:
-        ValueError: an end that the vocabulary lacks, or a word of several tokens.
+        ValueError: an end word missing in the vocabulary, or a word of several tokens.
     """
     settings = search.settings
     forbidden = _ids("forbidden_words", settings.forbidden_words, tokenizer)
     ends = _ids("end_words", settings.end_words, tokenizer, needed=True)
     model_ends = (tokenizer.eos_id, *tokenizer.further_ends)
-    # Some tokenizers end captions with the token that stands for unknown words.
+    # Some tokenizers end captions with the token for unknown words.
     is_allowed = settings.special_tokens or tokenizer.unk_id in model_ends
     unknown = () if is_allowed else (tokenizer.unk_id,)
     return search.changed(
@@ -129,7 +129,7 @@ def _ids(
         spellings = tokenizer.spellings(word)
         if needed and not spellings:
             raise ValueError(
-                f"{name} must be in the vocabulary: got {word!r}; the words tokenizer has no "
+                f"{name} must be in the vocabulary: got {word!r}; tokenizer=words has no "
                 "punctuation marks"
             )
         if needed:  # a spelling that closes with an end, such as space and full stop, ends by it
@@ -137,8 +137,8 @@ def _ids(
             spellings = [s for s in spellings if len(s) == 1 or s[-1] not in singles]
         if long_spellings := [spelling for spelling in spellings if len(spelling) > 1]:
             raise ValueError(
-                f"{name} must be of one token each: got {word!r}, whose tokens are "
-                f"{long_spellings[0]}; leave it out, or give the ids of single tokens"
+                f"{name} must be one token each: got {word!r}, which has the tokens "
+                f"{long_spellings[0]}; leave the word out, or give ids of single tokens"
             )
         ids += [token for (token,) in spellings]
     return ids
@@ -155,31 +155,31 @@ def find_captions(
     beginning: Sequence[int] = (),
     device: torch.device | str = "cpu",
 ) -> list[list[Prediction]]:
-    """All captions that a search finds for each image, in its order.
+    """Find captions of each image, in the order of the search.
 
-    The random draws of an image depend on its id, not on the batch that it is in.
+    An image's samples depend on its id, not on its batch.
 
     Args:
-        search: made by `bind_search`.
+        search: search from `bind_search`.
         state: the stepper's memory before the first token.
-        stepper: the model.
-        tokenizer: makes text of tokens.
-        image_ids: I ids.
-        machines: I machines, the words that each image's captions must hold.
-        beginning: tokens that all captions continue; see `beginning_tokens`.
+        stepper: the captioning model.
+        tokenizer: tokenizer that decodes the captions.
+        image_ids: ids of the I images.
+        machines: I machines that enforce words in each image's captions.
+        beginning: tokens that all captions must continue; see `beginning_tokens`.
         device: device of the state.
 
     Returns:
-        One or more predictions an image; an empty caption of score ``-inf`` where the search has no
-        hypothesis.
+        One or more predictions per image; an empty caption with score ``-inf`` if the search finds
+        no hypothesis.
 
     Raises:
-        ValueError: machines for a search that takes none, no result of a search, or a beginning
-            for a model or search that cannot continue one.
+        ValueError: machines for a search without constraints, an invalid result, or a beginning
+            that the model or search cannot continue.
     """
     if machines is not None and not search.takes_machines:
         raise ValueError(
-            f"constraints need search=constrained: got {type(search).__name__}, which takes none"
+            f"constraints need search=constrained: got {type(search).__name__} without constraints"
         )
     if beginning:
         stepper, state = _continued(search, stepper, state, beginning)
@@ -200,23 +200,23 @@ def find_captions(
 
 
 def beginning_tokens(text: str, tokenizer: AbstractTokenizer) -> list[int]:
-    """Tokens of whole sentences, after which a search writes the next one; see `find_captions`.
+    """Encode whole sentences that a search continues with the next one; see `find_captions`.
 
     Raises:
-        ValueError: a tokenizer without punctuation, or a text that it cuts.
+        ValueError: the tokenizer has no punctuation, or truncates the text.
     """
     ids, told = tokenizer.encode(text), shorten(text, 60, placeholder="...")
     if left_out := tokenizer.left_out(text, ids):
         raise ValueError(
-            f"the tokenizer leaves out {left_out} tokens or words of the {len(text.split())} words "
-            f"to continue ({told!r}): take a captioner that was trained with a higher "
+            f"the tokenizer drops {left_out} tokens or words of the {len(text.split())} words to "
+            f"continue ({told!r}): choose a captioner that was trained with a higher "
             "tokenizer.max_tokens or max_words"
         )
     ids = ids[1:-1]
     if text[-1:].casefold() not in tokenizer.decode(ids)[-2:].casefold():
         raise ValueError(
-            f"the tokenizer loses the end of {told!r}, so its captioner writes captions "
-            "of one sentence and cannot continue others"
+            f"the tokenizer drops the end of {told!r}, so its captioner writes one-sentence "
+            "captions and cannot continue sentences"
         )
     return ids
 
@@ -227,7 +227,7 @@ def _continued(
     state: AbstractDecoderState,
     beginning: Sequence[int],
 ) -> tuple[AbstractStepper, AbstractDecoderState]:
-    """A model that reads a beginning after its begin token, and its memory before that."""
+    """Wrap a model so that it reads a beginning after its begin token; return its memory, too."""
     if not search.steps or stepper.draws_latents:
         cause = type(stepper if search.steps else search).__name__
         raise ValueError(
@@ -239,7 +239,7 @@ def _continued(
 
 @dataclass(frozen=True)
 class _Unread(AbstractDecoderState):
-    """The memory of a model that has not read the beginning."""
+    """Memory of a model that has not read the beginning yet."""
 
     inner: AbstractDecoderState
 
@@ -248,7 +248,7 @@ class _Unread(AbstractDecoderState):
 
 
 class _Continued(AbstractStepper[AbstractDecoderState]):
-    """A model that reads a beginning between the begin token and the first predicted one."""
+    """Model that reads a beginning between the begin token and the first predicted token."""
 
     def __init__(self, stepper: AbstractStepper, beginning: Sequence[int]) -> None:
         self._stepper, self._beginning = stepper, tuple(beginning)
@@ -284,7 +284,7 @@ def request_of(
     machines: Sequence[Machine] | None = None,
     device: torch.device | str = "cpu",
 ) -> SearchRequest:
-    """The request to a search; see `find_captions`."""
+    """Build the request for a search; see `find_captions`."""
     return SearchRequest(
         num_images=len(image_ids),
         bos_id=tokenizer.bos_id,
@@ -300,7 +300,7 @@ def request_of(
 
 
 def _without_padding(result: SearchResult | ConstrainedResult) -> list[list[list[int]]]:
-    """Tokens of each caption; padding may be the unknown word, which is text."""
+    """Return the tokens of each caption without padding, which may equal the unknown word."""
     pairs = zip(result.tokens.tolist(), result.lengths.tolist(), strict=True)
     return [
         [ids[:length] for ids, length in zip(captions, lengths, strict=True)]
@@ -309,7 +309,7 @@ def _without_padding(result: SearchResult | ConstrainedResult) -> list[list[list
 
 
 def _fulfilled(result: SearchResult | ConstrainedResult) -> list[list[bool | None]]:
-    """For each caption whether it meets its constraints; None without constraints."""
+    """Whether each caption meets its constraints; None without constraints."""
     if isinstance(result, ConstrainedResult):
         return result.fulfilled.tolist()
     num_images, num_captions = result.scores.shape
@@ -323,7 +323,7 @@ def _predictions(
     fulfilled: list[bool | None],
     tokenizer: AbstractTokenizer,
 ) -> list[Prediction]:
-    """An image's captions; the first one even if it is empty with score ``-inf``."""
+    """Return an image's captions; the first even if it is empty with score ``-inf``."""
     return [
         Prediction(
             image_id=image_id, caption=tokenizer.decode(ids), score=score, satisfied=satisfied

@@ -1,1 +1,1 @@
-"""Captions of photos by a trained captioner: no training, no Hydra, no Lightning."""
+"""Caption photos with a trained captioner, without training code, Hydra or Lightning."""

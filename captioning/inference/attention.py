@@ -1,4 +1,4 @@
-"""The attention of a captioner to parts of the photo at each word."""
+"""Attention of a captioner to the regions of a photo at each generated word."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from captioning.types import Batch
 
 @dataclass(frozen=True, kw_only=True)
 class AttendedWord:
-    """A word of a caption, or a part of one where tokens are parts.
+    """A word of a caption (or a subword token), with its probability and attention.
 
     Attributes:
         text: the word.
         probability: the model's probability of the word given the words before it, in (0, 1].
-        weights: attention to the parts of the photo, see `AbstractCaptioner.attend_step`; they sum
-            to 1. Empty where the model does not attend to parts.
+        weights: attention to the regions of the photo, see `AbstractCaptioner.attend_step`; they
+            sum to 1. Empty if the model does not attend to regions.
     """
 
     text: str
@@ -34,14 +34,14 @@ class AttendedWord:
 def attended_words(
     model: AbstractCaptioner[Any], batch: Batch, captions: Sequence[str]
 ) -> list[list[AttendedWord]]:
-    """The words of some captions of one photo.
+    """Compute probability and attention of each word in captions of one photo.
 
-    The model reads the captions again, so it does not matter which search found them.
+    The model scores the finished captions again, so any search may have generated them.
 
     Args:
         model: the model, in evaluation mode.
-        batch: the photo alone, on the model's device.
-        captions: the captions that the model's search returned.
+        batch: batch with only this photo, on the model's device.
+        captions: the captions to score.
     """
     words = model.tokenizer
     ids = [_without_ends(words.encode(caption), words) for caption in captions]
@@ -74,7 +74,7 @@ def attended_words(
 
 
 def square_grid(num_cells: int) -> tuple[int, int] | None:
-    """The square that cells fill, with or without one of the whole photo before them, or None."""
+    """Rows and columns of a square grid of cells; None if the cells form no square."""
     for number in (num_cells, num_cells - 1):
         side = isqrt(max(number, 0))
         if side and side * side == number:

@@ -1,4 +1,4 @@
-"""A captioner's model and the readers of its batches, built from the settings of a run."""
+"""Build the model of a captioner and its batch readers from the settings of a run."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Features(AbstractSettings):
 
     @property
     def own_backbone(self) -> DictConfig:
-        """The backbone; raises where there is none.
+        """Return the config of the features' backbone.
 
         Raises:
-            ValueError: the group has none.
+            ValueError: the features have no backbone.
         """
         if self.backbone is None:
             raise ValueError(f"features={self.name} has no backbone: choose other features")
@@ -49,7 +49,7 @@ class Features(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(AbstractSettings):
-    """``model.lora``."""
+    """The config group ``model.lora``: settings of LoRA (low-rank adaptation)."""
 
     rank: PositiveInt
     alpha: PositiveFloat
@@ -77,7 +77,7 @@ class Model(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractCaptionerSettings(AbstractSettings):
-    """The parts of a captioner; mappings with ``_target_`` are parts."""
+    """Settings of the parts of a captioner; mappings with ``_target_`` are parts to build."""
 
     model: Model
     search: DictConfig
@@ -87,18 +87,18 @@ class AbstractCaptionerSettings(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerSettings(AbstractCaptionerSettings):
-    """These alone, of a run or an export that captions photos."""
+    """Settings that a captioner needs to caption photos, read from a run or an export."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """How batches get their pictures.
+    """Picture input of a captioner: reader, feature size and backbone.
 
     Attributes:
-        reader: gives a batch its pictures.
-        feature_size: D of the features or of the backbone; 0 where there is neither.
-        backbone: the backbone for end-to-end training; None: features are cached, or the model has
-            its own.
+        reader: adds the pictures to each batch.
+        feature_size: feature dimension D of the features or backbone; 0 without either.
+        backbone: backbone for end-to-end training; None: cached features, or a model with its own
+            backbone.
     """
 
     reader: AbstractBatchReader
@@ -109,7 +109,7 @@ class Pictures:
 def further_readers(
     settings: AbstractCaptionerSettings,
 ) -> dict[str, AbstractBatchReader]:
-    """The reader of controls, then the model's readers but that of pictures."""
+    """Return the reader of controls and the model's readers, except the picture reader."""
     chosen = {"control": settings.control, **(settings.model.readers or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}
 
@@ -121,14 +121,13 @@ def build_model(
     *,
     training: Mapping[str, Any] | None = None,
 ) -> AbstractCaptioner[Any]:
-    """The captioner, with its parts bound.
+    """Build the captioning model with tokenizer, backbone and search.
 
     Args:
         settings: the run's settings.
-        tokenizer: the tokenizer of its captions.
-        pictures: see there.
-        training: optimizer, schedule and horizon, the updates of its training; None: it is not
-            trained.
+        tokenizer: tokenizer of the captions.
+        pictures: picture input, see `Pictures`.
+        training: optimizer, schedule and number of updates; None: the model is not trained.
     """
     parts: dict[str, Any] = {}
     chosen = settings.model
@@ -151,7 +150,7 @@ def build_model(
     if kind and not chosen.lora and training is not None:
         raise ValueError(
             f"model.quantize={kind}: quantized weights cannot be trained, and this run has no "
-            f"low-rank additions; choose experiment=vlm/low_rank (model.lora), or set "
+            f"LoRA weights; choose experiment=vlm/low_rank (model.lora), or set "
             f"model.quantize=null"
         )
     if chosen.lora or chosen.frozen:
@@ -167,14 +166,14 @@ def build_model(
 
 
 def _words(tokenizer: AbstractTokenizer) -> tuple[str, ...]:
-    """The vocabulary of a tokenizer of words.
+    """Return the vocabulary of a word tokenizer.
 
     Raises:
-        ValueError: its tokens are no words.
+        ValueError: the tokens are not words.
     """
     if tokenizer.words is None:
         raise ValueError(
-            "model.word_vectors needs one token a word (tokenizer=words): got "
+            "model.word_vectors needs one token per word (tokenizer=words), got "
             f"{type(tokenizer).__name__}; choose tokenizer=words, or model.word_vectors=null"
         )
     return tokenizer.words

@@ -1,4 +1,4 @@
-"""The format of an exported captioner: settings, tokenizer and weights, none of which run code.
+"""The file format of an exported captioner: settings, tokenizer and weights, without any code.
 
 captioner.json       format, class and tokenizer of the model, versions
 config.yaml          the settings that build it; `_target_` as in a run folder
@@ -33,25 +33,25 @@ RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
     "transformers",
 )
 LISTS = "lists"
-# As ``pretrained`` of an export's settings: the folder itself is a model of transformers.
+# Value of ``pretrained`` in an export's settings: the folder itself is a transformers model.
 ROOT = "."
-# Patterns of what is fetched from the hub: no file of these can hold a program.
+# File patterns to download from the hub; such files cannot hold programs.
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", CONFIG)
-# Weights of the backbone whose features a run had cached, as they are named in the file.
+# Prefix, in the file, of the weights of the backbone whose features the run had cached.
 FEATURES_PREFIX = "features_backbone."
-# Of a matrix in 8 bits: what each of its rows is multiplied by.
+# Suffix of the scale of each row of an 8-bit matrix.
 SCALES = ".scales"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """The content of an exported folder.
+    """Content of an export folder.
 
     Attributes:
         folder: the exported folder.
         config: settings that build the model.
-        captioner: class and tokenizer, as in checkpoints.
-        weights: tensors by name; None where a model of transformers holds them.
+        captioner: model class and tokenizer, as in checkpoints.
+        weights: tensors by name; None if a transformers model holds the weights.
     """
 
     folder: Path
@@ -61,41 +61,41 @@ class Bundle:
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether a folder is an export."""
+    """Whether a folder is an exported captioner."""
     return (folder / RECORD).is_file()
 
 
 def transformers_folder(folder: Path) -> Path | None:
-    """The path of an export's transformers model; None: it has none."""
+    """Return the path of the transformers model in an export, or None if it has none."""
     if (folder / "config.json").is_file():
         return folder
     return folder / TRANSFORMERS if (folder / TRANSFORMERS).is_dir() else None
 
 
 def write_bundle(bundle: Bundle, versions: Mapping[str, Any]) -> None:
-    """Write all but the card and the model of transformers."""
+    """Write settings, tokenizer and weights of an export, without card and transformers model."""
     record = {"format": FORMAT, "captioner": bundle.captioner, "versions": versions}
     write_json(bundle.folder / RECORD, record)
     write_text(bundle.folder / CONFIG, OmegaConf.to_yaml(bundle.config))
     if bundle.weights is not None:
-        # Tensors that share their memory are written one by one.
+        # Tensors with shared memory are written one by one.
         tensors = {name: value.detach().clone() for name, value in bundle.weights.items()}
         write_tensors(bundle.folder / WEIGHTS, tensors, {"format": "pt"})
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Read an export, which may come from a stranger: nothing in it is run.
+    """Read an export without running any code in it, because it may be untrusted.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or of another format.
+        ValueError: a file is damaged or has another format.
     """
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{folder / RECORD}: not of the format {FORMAT}; export the run again")
+        raise ValueError(f"{folder / RECORD} is not of format {FORMAT}; export the run again")
     captioner = record.get("captioner")
     if not isinstance(captioner, dict) or not {"class", "tokenizer"} <= captioner.keys():
-        raise ValueError(f"{folder / RECORD}: lacks class or tokenizer; export the run again")
+        raise ValueError(f"{folder / RECORD} lacks class or tokenizer; export the run again")
     path = folder / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run again")
@@ -103,7 +103,7 @@ def read_bundle(folder: Path) -> Bundle:
     show_outside(paths_in(OmegaConf.to_container(config)), folder)
     groups = ("model", "features", "search", "optimizer")
     if not all(isinstance(config.get(group), DictConfig) for group in groups):
-        raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run again")
+        raise ValueError(f"{path} lacks one of {', '.join(groups)}; export the run again")
     weights = None if transformers_folder(folder) else _weights(folder / WEIGHTS)
     return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)
 
@@ -118,22 +118,22 @@ def _weights(path: Path) -> dict[str, Tensor]:
 
 
 def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix ``(N, M)`` as ``int8``, and the scales ``(N,)`` of its rows."""
+    """Quantize a matrix ``(N, M)`` to ``int8``; return it and the scales ``(N,)`` of its rows."""
     scales = (matrix.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     return (matrix / scales[:, None]).round().to(torch.int8), scales
 
 
 def in_full(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors with matrices in 8 bits made whole.
+    """Return the tensors with all 8-bit matrices converted back to full precision.
 
     Raises:
-        ValueError: such a matrix has not one scale a row.
+        ValueError: an 8-bit matrix does not have one scale per row.
     """
     whole = dict(tensors)
     for name in [name for name in tensors if f"{name}{SCALES}" in tensors]:
         tensor, scales = whole[name], whole.pop(f"{name}{SCALES}")
         if tensor.dtype != torch.int8 or tensor.ndim != 2 or scales.shape != tensor.shape[:1]:
-            raise ValueError(f"{name}: {tuple(scales.shape)} scales for {tuple(tensor.shape)}")
+            raise ValueError(f"{name}: {tuple(scales.shape)} scales, not one per row of its matrix")
         whole[name] = tensor.float() * scales[:, None]
     return whole
 
@@ -141,25 +141,25 @@ def in_full(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_shapes(
     wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, where: Path
 ) -> None:
-    """Refuse weights of other names or sizes than a model's.
+    """Raise an error if weights differ from the model's in name or shape.
 
     Raises:
-        ValueError: names the first tensor that does not fit.
+        ValueError: the first tensor that does not match.
     """
     for name in sorted(wanted.keys() | weights.keys()):
         sizes = [tuple(t[name].shape) if name in t else None for t in (wanted, weights)]
         if sizes[0] != sizes[1]:
             raise ValueError(
-                f"{where}: {name} is {sizes[1] or 'missing'}, the settings expect "
-                f"{sizes[0] or 'none'}: weights and config.yaml do not belong together"
+                f"{where}: {name} has shape {sizes[1] or 'missing'}, config.yaml expects "
+                f"{sizes[0] or 'none'}: use weights and config.yaml of the same export"
             )
 
 
 def restore(module: torch.nn.Module, weights: Mapping[str, Tensor], *, where: Path) -> None:
-    """Put weights into a module.
+    """Load weights into a module.
 
     Raises:
-        ValueError: they do not fit.
+        ValueError: the weights do not match the module.
     """
     check_shapes(module.state_dict(), weights, where=where)
     module.load_state_dict(dict(weights))

@@ -69,11 +69,11 @@ def chosen_search(
     """
     known = [field.name for field in fields(SearchSettings)]
     if unknown := sorted(settings.keys() - {*known}):
-        raise TypeError(f"search has no setting {unknown[0]}; there are {', '.join(known)}")
+        raise TypeError(f"search has no setting {unknown[0]}; choose from {', '.join(known)}")
     if diverse and constrained:
         raise ValueError(
-            "captions with required words come from search, not from draws: leave out "
-            "one of the two"
+            "required words need beam search, but diverse=True samples: leave out must_include "
+            "or diverse"
         )
     settings |= _lengths(own.settings, min_words, max_words)
     if diverse:
@@ -101,7 +101,7 @@ def _lengths(own: SearchSettings, least: int | None, most: int | None) -> dict[s
     if most is not None:
         check_integer("max_words", most, minimum=1)
     if least is not None and most is not None and least > most:
-        raise ValueError(f"min_words must be at most max_words: got {least} > {most}")
+        raise ValueError(f"min_words must be at most max_words, got {least} > {most}")
     min_length = own.min_length if least is None else least + 1
     max_length = max(own.max_length, min_length + 1) if most is None else most + 1
     return {
@@ -143,7 +143,7 @@ def words_machine(
         ValueError: a word that the captioner does not know, or too many of them.
     """
     if isinstance(wanted, str):
-        raise ValueError(f"must_include must be a list of words: got {wanted!r}; write [{wanted}]")
+        raise ValueError(f"must_include must be a list of words, got {wanted!r}; write [{wanted}]")
     if not wanted:
         return None
     alternatives = [(words,) if isinstance(words, str) else tuple(words) for words in wanted]
@@ -158,7 +158,7 @@ def words_machine(
     )
     if constraints.dropped:
         words = ", ".join(" or ".join(map(repr, words)) for words in constraints.dropped)
-        raise ValueError(f"this captioner does not know the word {words}; choose another one")
+        raise ValueError(f"this captioner does not know the word {words}; choose another word")
     return constraints.machine
 
 
@@ -331,7 +331,7 @@ class Captioner:
             samples, _ = photo_samples([photo], given, Path(folder))
             (part,) = self._read(samples, 1, skips=False)
         if part.batch is None:
-            raise ValueError(f"{photo}: this photo cannot be read")
+            raise ValueError(f"{photo} cannot be read as a photo")
         with full_precision():
             return attended_words(self.model, part.batch.to(self.device), captions)
 
@@ -356,7 +356,7 @@ class Captioner:
         if self.takes_boxes and (boxes is None or len(boxes) != len(photos)):
             got = "none" if boxes is None else str(len(boxes))
             raise ValueError(
-                f"this captioner reads regions: boxes must be lists for each of {len(photos)} "
+                f"this captioner reads regions: boxes must hold one list for each of {len(photos)} "
                 f"photos, got {got}"
             )
 
@@ -365,7 +365,7 @@ class Captioner:
     ) -> Iterator[PhotoBatch]:
         if not samples:
             return
-        # threads that read, each a batch; one alone would be slower than a GPU
+        # threads that read one batch each; a single thread would be slower than a GPU
         ahead = min(by_device(self.device, processor=1, gpu=8), num_cores())
         if self._is_of_transformers:
             ahead = 1  # a processor of transformers is none for two threads

@@ -1,4 +1,4 @@
-"""Load the parts of a captioner from a folder or file, whose kind its contents show."""
+"""Load a captioner from a run folder, an export or a transformers model."""
 
 from __future__ import annotations
 
@@ -57,29 +57,29 @@ SHIPPED = Path(__file__).parent / "weights" / "captioner"
 
 
 def shipped_captioner(*, instead: str) -> Path:
-    """Its folder, intact.
+    """Return the folder of the captioner shipped with the package, after a checksum test.
 
     Args:
-        instead: the remedy where this version ships none.
+        instead: remedy for the message if this version ships no captioner.
 
     Raises:
-        FileNotFoundError: this version ships none.
-        ValueError: a file has changed.
+        FileNotFoundError: this version ships no captioner.
+        ValueError: a file differs from its checksum.
     """
     if not is_bundle(SHIPPED):
-        raise FileNotFoundError(f"no captioner is shipped in this version: {instead}")
+        raise FileNotFoundError(f"this version ships no captioner: {instead}")
     check_shipped(SHIPPED.with_suffix(".sha256"))
     return SHIPPED
 
 
 class LiveFeatures(AbstractBatchReader):
-    """Sends the photos of each batch through a backbone; nothing is kept.
+    """Batch reader that runs the backbone on the photos of each batch, without a cache.
 
     Args:
         backbone: the backbone of the run's features.
         kind: ``"grid"``, or ``"regions"``: the photo, then the samples' boxes.
-        max_boxes: the first so many boxes of a photo are used.
-        precision: the precision of the cache, see `ensure_features`, or another one of `DTYPES`.
+        max_boxes: maximum number of boxes per photo; further boxes are ignored.
+        precision: precision of the features, as in the cache (`ensure_features`), or of `DTYPES`.
         device: the backbone's device.
     """
 
@@ -95,7 +95,7 @@ class LiveFeatures(AbstractBatchReader):
         self._backbone = backbone.for_inference(device)
         self._kind, self._max_boxes, self._device = kind, max_boxes, device
         self._precision = precision
-        # cuDNN plans its convolutions again in each thread: on a GPU one thread runs them all.
+        # cuDNN benchmarks its convolutions in each thread: on a GPU use a single thread.
         self._thread = ThreadPoolExecutor(1) if device.type == "cuda" else None
 
     @property
@@ -104,7 +104,7 @@ class LiveFeatures(AbstractBatchReader):
         return self._kind
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo again."""
+        """Return a reader that computes the features of each photo again."""
         return self._read
 
     def _read(
@@ -140,18 +140,18 @@ class LiveFeatures(AbstractBatchReader):
 
 
 def _padded(regions: list[Tensor]) -> Tensors:
-    """Regions of several photos, zero where there is none, and which exist."""
+    """Pad the regions of several photos with zeros; return them with their mask."""
     counts = torch.tensor([len(features) for features in regions])
     padded = torch.nn.utils.rnn.pad_sequence([r.half().cpu() for r in regions], batch_first=True)
     mask = torch.arange(padded.shape[1]) < counts[:, None]
     return {"regions": padded, "region_mask": None if mask.all() else mask}
 
 
-NO_HUB = "the folder of a run, an export or a model of transformers"
-NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
-# What models with a chat template are asked where nothing else is.
+NO_HUB = "a run folder, an export, or a folder with a transformers model"
+NAME_ONE = "name it with --model (a run folder, an export, or a transformers model such as BLIP)"
+# Default prompt of models with a chat template.
 REQUEST = "Describe the image in one sentence."
-# Their captions may be longer than those that a run learnt from.
+# Their captions may be longer than the captions that a run was trained on.
 MAX_TOKENS = 40
 _BACKBONES = "captioning.vision.backbones.build_backbone"
 _OWN_LIST = re.compile(rf"{LISTS}/[0-9a-f]{{12}}\.(txt|json)")
@@ -159,16 +159,16 @@ _OWN_LIST = re.compile(rf"{LISTS}/[0-9a-f]{{12}}\.(txt|json)")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCaptioner:
-    """A trained model with all that turns photos into its input.
+    """A trained model with the readers and the backbone that turn photos into its input.
 
     Attributes:
         model: the model, in evaluation mode.
-        config: its run's config.
+        config: config of the model's run.
         readers: readers of photos, by name.
         device: the model's device.
-        backbone: the backbone of the features that its run had cached; None where the model reads
+        backbone: backbone of the features that the run had cached; None if the model reads
             pixels.
-        dtype: the computing precision of networks with single-precision weights, where it is exact
+        dtype: precision in which single-precision weights compute, if the precision is exact
             enough.
     """
 
@@ -182,7 +182,7 @@ class LoadedCaptioner:
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """Readers of single photos, how they get pictures, and the backbone of cached features."""
+    """Readers of single photos, the picture input, and the backbone of cached features."""
 
     pictures: Pictures
     readers: Mapping[str, AbstractBatchReader]
@@ -198,7 +198,7 @@ def load_captioner(
     template: Mapping[str, Any] | None = None,
     precision: Precision | None = None,
 ) -> LoadedCaptioner:
-    """A captioner's parts; see `captioning.inference.captioner.Captioner.load`."""
+    """Load the parts of a captioner; see `captioning.inference.captioner.Captioner.load`."""
     import_plugins(plugins)
     chosen = chosen_device(device)
     folder = shipped_captioner(instead=NAME_ONE) if place is None else _folder(place)
@@ -211,18 +211,18 @@ def load_captioner(
         return _of_transformers(folder, chosen, prompt, dict(template or {}), weights)
     else:
         raise ValueError(
-            f"{folder}: no captioner: it has neither config.yaml of a run or an export, nor "
-            "config.json of a model of transformers"
+            f"{folder} holds no captioner: it has neither config.yaml of a run or export, nor "
+            "config.json of a transformers model; choose another folder"
         )
     if template:
         raise ValueError(
-            f"template={dict(template)} is for models of transformers; {folder} is a captioner "
-            "that was trained with its own: leave it out"
+            f"template={dict(template)} applies to transformers models only; {folder} was trained "
+            "with its own template: leave template out"
         )
     if prompt is not None:
         raise ValueError(
-            f"prompt={prompt!r} is for models of transformers; {folder} is a captioner that was "
-            "trained with its own: leave it out"
+            f"prompt={prompt!r} applies to transformers models only; {folder} was trained with "
+            "its own prompt: leave prompt out"
         )
     wanted = None if precision is None else chosen_dtype(precision, chosen)
     loaded = build(folder, chosen, wanted)
@@ -230,7 +230,7 @@ def load_captioner(
 
 
 def _folder(place: str | Path) -> Path:
-    """The folder of a captioner, fetched from the hub for a name with its commit."""
+    """Return a captioner's folder; download it first if it is a hub name with a commit."""
     folder = Path(place)
     if folder.is_dir():
         return folder
@@ -251,7 +251,7 @@ def _of_transformers(
     template: dict[str, Any],
     weights: torch.dtype,
 ) -> LoadedCaptioner:
-    """An image-to-text model of transformers as it was saved, with the settings of model=vlm."""
+    """Load an image-to-text transformers model with the settings of model=vlm."""
     from captioning.config.compose import compose_config
     from captioning.runtime.processors import image_text_folder, load_processor
     from captioning.text.prompts import chat_template
@@ -288,7 +288,7 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
         model.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:
         reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
-        raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
+        raise ValueError(f"{folder}: weights do not match config.yaml: {reason}") from error
     return LoadedCaptioner(config=config, **_ready(model, inputs, device))
 
 
@@ -299,7 +299,7 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
     try:
         tokenizer = restored(bundle.captioner["tokenizer"])
     except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"{folder}: its tokenizer is damaged ({error})") from error
+        raise ValueError(f"{folder}: the tokenizer is damaged ({error})") from error
     of_features, of_model = _divided(bundle)
     settings = CaptionerSettings.of(config)
     inputs = _inputs(settings, device, weights=of_features, where=folder / WEIGHTS)
@@ -313,29 +313,29 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
 
 
 def _choose_precision(features: MutableMapping[str, Any], wanted: torch.dtype | None) -> None:
-    """Set the backbone's precision where one is wanted and the features name it."""
+    """Set the backbone's precision, if a precision is given and the features have that key."""
     if wanted is not None and features.get("precision"):
         features["precision"] = str(wanted).removeprefix("torch.")
 
 
 def _ready(model: AbstractCaptioner[Any], inputs: _Inputs, device: torch.device) -> dict[str, Any]:
-    """All of a captioner but its settings."""
+    """Return the fields of a `LoadedCaptioner`, except the config."""
     model = model.to(device).eval().requires_grad_(False)
     parts = {"readers": inputs.readers, "backbone": inputs.cached}
     return {"model": model, "device": device, **parts}
 
 
 def has_own_type(chosen: Model) -> bool:
-    """Whether the settings name the type of the model's weights."""
+    """Whether the settings name the data type of the model's weights."""
     return chosen.module.get("weights") in DTYPES
 
 
 def brought_to(
     wanted: torch.dtype | None, model: AbstractCaptioner[Any], chosen: Model
 ) -> torch.dtype:
-    """The data type in which a captioner computes for a wanted precision; None: as it is.
+    """Return the data type a captioner computes in for a wanted precision; None: unchanged.
 
-    Weights of another type are converted, as autocast would mix types.
+    Weights of another type are converted, because autocast would mix types.
     """
     if wanted is None or not has_own_type(chosen):
         return wanted or torch.float32
@@ -344,7 +344,7 @@ def brought_to(
 
 
 def _placed(value: Any, folder: Path, key: str = "") -> Any:
-    """Plain settings with the folder's own weights and lists where they name these."""
+    """Replace references to the export's own weights and lists by paths in its folder."""
     if isinstance(value, dict):
         return {name: _placed(content, folder, str(name)) for name, content in value.items()}
     own = key == "pretrained" and value in (ROOT, TRANSFORMERS)
@@ -353,7 +353,7 @@ def _placed(value: Any, folder: Path, key: str = "") -> Any:
 
 
 def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-    """Weights of the features' backbone, and those of the model."""
+    """Split weights into the backbone's weights and the model's weights."""
     weights = bundle.weights
     if weights is None:
         return {}, None
@@ -367,15 +367,15 @@ def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | Non
 
 
 class _WithoutFirstValues(TorchFunctionMode):
-    """Parameters stay as they are made: without memory, torch draws values by its compiler.
+    """Skip the initialisation of parameters: on the meta device torch would use its compiler.
 
-    That takes two seconds to import.
+    Importing the compiler takes two seconds.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """What the function gives; its first argument for those that fill it."""
+        """Call the function; for functions that fill a tensor, return the tensor unchanged."""
         if func in _FILLS:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
@@ -395,7 +395,7 @@ def _check_sizes(
     weights: Mapping[str, Tensor],
     folder: Path,
 ) -> None:
-    """Refuse settings of other sizes than the weights before memory is taken for them."""
+    """Raise an error if settings and weights differ in size, before memory is allocated."""
     try:
         with torch.device("meta"), _WithoutFirstValues():
             empty = build_model(settings, tokenizer, inputs.pictures)
@@ -406,7 +406,7 @@ def _check_sizes(
 
 
 def _backbone(chosen: DictConfig, is_replaced: bool) -> Any:
-    """A backbone that is not trained; its weights may come from the captioner's own file."""
+    """Build a frozen backbone; its weights may come from the captioner's own file."""
     own = chosen._target_ == _BACKBONES and (is_replaced or chosen.get("weights") != "random")
     return build_part(chosen, inference=True) if own else build_part(chosen)
 
@@ -418,12 +418,12 @@ def _inputs(
     weights: Mapping[str, Tensor] | None = None,
     where: Path = Path(),
 ) -> _Inputs:
-    """Readers of single photos, and the backbone of cached features."""
+    """Build the readers of single photos and the backbone of cached features."""
     chosen = settings.features
     if chosen.imported:
         raise ValueError(
-            "this run reads imported features, and has no backbone for photos: caption a data set "
-            "with `captioning evaluate`, or train with features= of a backbone"
+            "this run uses imported features, so it cannot read photos: caption a dataset with "
+            "`captioning evaluate`, or train with features= that has a backbone"
         )
     backbone = _backbone(chosen.backbone, bool(weights)) if chosen.backbone else None
     if weights and backbone is not None:
@@ -434,7 +434,7 @@ def _inputs(
         reader = build_part(chosen.reader, **built)
         pictures = Pictures(reader=reader, feature_size=size, backbone=backbone)
     elif backbone is None or chosen.kind is None:
-        raise ValueError(f"features={chosen.name} needs one of backbone and reader")
+        raise ValueError(f"features={chosen.name} needs a backbone or a reader")
     else:
         further = chosen.further
         options = {key: further[key] for key in ("max_boxes", "precision") if further.get(key)}

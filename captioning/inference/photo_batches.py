@@ -1,4 +1,4 @@
-"""Batches of photos, read while the model works on those before; broken photos are left out."""
+"""Read batches of photos ahead of the model, and skip broken photos."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Photo = str | Path | Image.Image
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoBatch:
-    """Some photos.
+    """A batch of photos, with the errors of broken photos.
 
     Attributes:
-        samples: one a photo, broken ones too.
-        batch: the model's input of those that can be read; None where there are none.
-        problems: the errors of the other photos, by image id.
+        samples: one sample per photo, broken photos included.
+        batch: the model's input for readable photos; None if all photos are broken.
+        problems: errors of the broken photos, by image id.
     """
 
     samples: Sequence[Sample]
@@ -37,19 +37,19 @@ class PhotoBatch:
 def photo_samples(
     photos: Sequence[Photo], boxes: Sequence[Sequence[Box]] | None, folder: Path
 ) -> tuple[list[Sample], list[str]]:
-    """A sample of each different photo, and the image id of each photo in order.
+    """Return a sample for each distinct photo, and each photo's image id in order.
 
-    A photo repeated with other boxes is another sample, with its own image id. The samples'
+    A photo repeated with other boxes becomes another sample with its own image id. The samples'
     captions are ignored.
 
     Args:
         photos: files, or pictures in memory; repeats are allowed.
         boxes: boxes of each photo; None: no boxes.
-        folder: an empty one, in which pictures in memory are kept for the time being.
+        folder: empty folder for temporary copies of pictures in memory.
 
     Raises:
-        TypeError: neither file nor picture.
-        ValueError: a picture whose pixels have no known range.
+        TypeError: a photo is neither a file nor a picture.
+        ValueError: a picture whose pixel range is unknown.
     """
     samples: dict[str, Sample] = {}
     names = []
@@ -68,7 +68,7 @@ def photo_samples(
 def _free_id(
     samples: Mapping[str, Sample], name: str, path: Path, regions: tuple[Region, ...]
 ) -> str:
-    """The image id of a photo with these regions: its own, or a new one behind its name."""
+    """Return an image id for a photo with these regions: its name, or its name with a number."""
     ids = (f"{name}#{number}" if number else name for number in count())
     return next(
         image_id
@@ -84,11 +84,11 @@ def photo_name(photo: Photo, number: int) -> str:
 
 
 def _named(photo: Photo, number: int, folder: Path) -> tuple[str, Path]:
-    """The name of a photo, and its file."""
+    """Return the name of a photo and the path of its file."""
     if isinstance(photo, str | Path):
         return photo_name(photo, number), Path(photo)
     if not isinstance(photo, Image.Image):
-        raise TypeError(f"photos must be files or pictures of Pillow: got {type(photo).__name__}")
+        raise TypeError(f"photos must be files or Pillow pictures, got {type(photo).__name__}")
     path = folder / f"{number}.bmp"  # quickly written and read, and nothing is lost
     upright_rgb(photo).save(path)
     return photo_name(photo, number), path
@@ -97,16 +97,16 @@ def _named(photo: Photo, number: int, folder: Path) -> tuple[str, Path]:
 def read_batches(
     dataset: CaptionDataset, size: int, *, ahead: int, skips: bool
 ) -> Iterator[PhotoBatch]:
-    """All samples of a data set in order, in batches; none has a photo twice.
+    """Yield all samples of a dataset in order, in batches without repeated photos.
 
     Args:
         dataset: a dataset of `photo_samples`.
-        size: most photos of a batch.
-        ahead: threads that read, each a batch; 0: batches are read when they are needed.
-        skips: whether broken photos are left out.
+        size: maximum number of photos per batch.
+        ahead: reading threads, one batch each; 0: each batch is read when needed.
+        skips: skip broken photos instead of raising their error.
 
     Raises:
-        FileNotFoundError, ValueError: a broken photo that is not left out.
+        FileNotFoundError, ValueError: a broken photo, unless skipped.
     """
     blocks = _blocks(dataset.samples, size)
     read = partial(_read, dataset, skips=skips)
@@ -117,7 +117,7 @@ def read_batches(
 
 
 def _blocks(samples: Sequence[Sample], size: int) -> list[list[int]]:
-    """Positions of each batch. A batch knows photos by their files, so repeats need others."""
+    """Split samples into batches without repeated photos; return the positions in each batch."""
     blocks: list[list[int]] = []
     files: set[Path] = set()
     for position, sample in enumerate(samples):
@@ -147,7 +147,7 @@ def _read(dataset: CaptionDataset, block: list[int], *, skips: bool) -> PhotoBat
 
 
 def _problem(dataset: CaptionDataset, position: int) -> str:
-    """Why a photo cannot be read, with its name; empty if it can."""
+    """Return why a photo cannot be read, with its name; empty if it is readable."""
     try:
         dataset[[position]]
     except (OSError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""Models behind an address: one client, and captioner and judge that use it."""
+"""Client for models served over HTTP, with a captioner and a judge of captions built on it."""

@@ -1,4 +1,4 @@
-"""Answers of chat models as plain text, and why some are none."""
+"""Clean the answers of chat models to plain text, and detect answers that hold no caption."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 REFUSED = "the model declined"
-FILTERED = "the server's filter took the answer"
+FILTERED = "the server's content filter removed the answer"
 EMPTY = "the answer is empty"
 CUT = "the answer is cut off"
-NO_CAPTION = "the answer is data without a caption"
+NO_CAPTION = "the answer is JSON without a caption"
 
 _THINKING = r"(?:[a-z]+:)?(?:think(?:ing)?|thought|reason(?:ing)?|reflection|analysis)"
 _THOUGHTS = re.compile(rf"<({_THINKING})>.*?</\1>|\[THINK\].*?\[/THINK\]", re.I | re.S)
@@ -55,13 +55,13 @@ _LABEL = re.compile(
     re.I,
 )
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“"}  # noqa: RUF001
-# Under which models that answer by JSON put a caption; a judge's score and reason stay as they are.
+# JSON keys under which models put a caption; a judge's score and reason stay as they are.
 _CAPTION_KEYS = ("caption", "captions", "description", "answer", "text", "sentence", "output")
 _UNSEEN = str.maketrans("", "", "\ufeff\u200b\u2060")  # byte order marks, spaces without a width
 _NOT = "cannot|can't|can not|am unable|am not able|'m unable|'m not able|won't"
 _PHOTO = r"(?:images?|photos?|pictures?)"
 _SENT = "(?:provided|attached|uploaded|included|visible)"
-# Of a text with straight apostrophes. A model without eyes asks for the photo.
+# Applied to text with straight apostrophes. A model without vision asks for the photo.
 _REFUSALS = re.compile(
     rf"^(?:i ?(?:{_NOT}|'m sorry|am sorry|apologi[sz]e)\b"
     r"|i (?:do not see|don't see|do not have|don't have|must decline)\b"
@@ -74,7 +74,7 @@ _REFUSALS = re.compile(
     re.I,
 )
 
-# Words that one of these languages has often and the others do not.
+# Frequent words of each language that are rare in the other languages.
 _COMMON: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -110,15 +110,15 @@ FEWEST_WORDS = 20  # texts of fewer tell no language of Latin letters apart
 
 
 def language_of(texts: Iterable[str], *, beside: str = "", fewest_words: int = FEWEST_WORDS) -> str:
-    """The language that most texts are in, one of `LANGUAGES`; empty where that is unclear.
+    """Return the language of most of the texts, one of `LANGUAGES`; empty where it is unclear.
 
-    Other scripts than the Latin one tell by their letters (Cyrillic counts as Russian). Languages
-    in Latin letters tell by common words: twice as many as any other's, and a tenth of all words.
+    Non-Latin scripts are detected by their letters (Cyrillic counts as Russian). Languages in
+    Latin script need twice as many common words as any other language, and 10% of all words.
 
     Args:
-        texts: together of some sentences.
-        beside: a language; those that look much alike need not be told apart, but from this one.
-        fewest_words: in Latin letters that tell anything.
+        texts: texts to look at together.
+        beside: the expected language: only differences from this language matter.
+        fewest_words: fewest words of Latin script that allow a decision.
     """
     text = " ".join(texts).lower()
     num_letters = sum(map(str.isalpha, text))
@@ -139,10 +139,10 @@ def language_of(texts: Iterable[str], *, beside: str = "", fewest_words: int = F
 
 
 def cleaned(text: str) -> str:
-    """An answer without thinking, special tokens, markdown, labels and quotes around it.
+    """Remove thinking, special tokens, Markdown, labels and quotes around an answer.
 
-    Of JSON with one caption the caption is left; other JSON stays, see `is_data`. Lines stay
-    lines. What cannot be told from the answer, such as a remark after it, stays.
+    JSON with one caption becomes that caption; other JSON stays unchanged, see `is_data`. Line
+    breaks stay. Text that looks like part of the answer, such as a closing remark, stays too.
     """
     text = _TURN.sub("", _without_thinking(text.translate(_UNSEEN)))
     text = _SPECIAL.sub("", text)
@@ -158,12 +158,12 @@ def cleaned(text: str) -> str:
 
 
 def is_data(text: str) -> bool:
-    """Whether a text is an object or a list of JSON."""
+    """Whether a text is a JSON object or a JSON list."""
     return _data(text) is not None
 
 
 def _data(text: str) -> Any:
-    """The object or list that a text is in JSON; None for other texts."""
+    """Parse a text as a JSON object or list; return None for other texts."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -173,7 +173,7 @@ def _data(text: str) -> Any:
 
 
 def _caption_in(data: Any) -> str | None:
-    """The caption where data hold one, under a key that says so or in a list of its own."""
+    """Return the caption in parsed JSON: under a caption key, or the only item of a list."""
     if isinstance(data, str):
         return data
     if isinstance(data, list):
@@ -187,14 +187,14 @@ def _caption_in(data: Any) -> str | None:
 
 
 def _without_thinking(text: str) -> str:
-    """What follows the last thought; nothing of one that does not end."""
+    """Return the text after the last thought; empty if the thought does not end."""
     text = _OTHER_CHANNEL.sub("", _CHANNELS.sub("", text))
     text = _BEFORE_CLOSING.sub("", _THOUGHTS.sub("", text))
     return _UNCLOSED.sub("", text)
 
 
 def _unwrapped(text: str) -> str:
-    """The text without what introduces it and quotes around all of it."""
+    """Remove introductory phrases and enclosing quotes from a text."""
     before = None
     while text != before:
         before = text
@@ -206,7 +206,7 @@ def _unwrapped(text: str) -> str:
 
 
 def problem_of(text: str) -> str:
-    """Why a clean text is no answer: it is empty, or the model declines; else empty."""
+    """Return why a cleaned text is no answer (empty or declined); empty text if it is an answer."""
     if not any(character.isalnum() for character in text):
         return EMPTY
     plain = " ".join(text.replace("\u2019", "'").split())

@@ -1,4 +1,4 @@
-"""A captioner behind an address."""
+"""A captioner that asks a model served over HTTP for captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from captioning.decoding.search import AbstractSearch
 
 REQUEST = "Describe the image in one sentence."
-# Of a search, what requests say, or what it does not read.
+# Settings of a search that requests carry, or that it does not read.
 _SAID = ("num_captions", "temperature", "seed", "beam_size")
 _FEWEST = 2  # tokens by configs/search/base.yaml: no answer is shorter
 _PHOTOS_AT_ONCE = 256
@@ -29,26 +29,26 @@ log = logging.getLogger(__name__)
 
 
 class ServedCaptioner:
-    """A model behind an address that writes captions; a `CaptionWriter`.
+    """Captioner that asks a model served over HTTP; a `CaptionWriter`.
 
-    Captions that are cut off, empty, refused by the model or by the server's filter are left out
+    Captions that are truncated, empty, refused by the model or filtered by the server are dropped
     and counted. The server may ignore temperature and seed.
 
     Args:
-        name: ``http://HOST:PORT/v1#NAME``.
-        prompt: what it is asked; empty: `REQUEST`.
-        search: ``GreedySearch``: temperature 0; ``Sampling``: its temperature, ``top_p`` and seed,
-            and as many requests a photo as captions. Servers search no beams.
-        max_tokens: maximum tokens of a caption; one that is cut is asked for once more with more of
-            them.
-        longest_side: of photos as they are sent, in pixels.
-        language: that captions should be in, such as ``"en"``; ``"any"``: not looked at; empty:
-            that of the prompt, where it is clear. Another one ends the run after some answers.
-        cache_folder: where answers are kept as they come; None: in memory.
+        name: address and model, ``http://HOST:PORT/v1#NAME``.
+        prompt: the prompt for each photo; empty: `REQUEST`.
+        search: ``GreedySearch`` sends temperature 0; ``Sampling`` sends its temperature, ``top_p``
+            and seed, with one request for each caption. Servers offer no beam search.
+        max_tokens: maximum tokens of a caption; a truncated caption is requested once more with a
+            higher limit.
+        longest_side: longest side of the photos that are sent, in pixels.
+        language: expected language of the captions, such as ``"en"``; ``"any"``: not checked;
+            empty: the prompt's language, if clear. Captions in another language stop the run early.
+        cache_folder: folder where each answer is saved on arrival; None: memory only.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
     Raises:
-        ValueError: no such place, or a search that a server does not have.
+        ValueError: an invalid address, or a search that servers do not offer.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class ServedCaptioner:
 
     @property
     def name(self) -> str:
-        """The model's name, by which the server knows it."""
+        """The model's name on the server."""
         return self._model
 
     @property
     def identity(self) -> str:
-        """Model, prompt and sampling; the weights behind an address are not known."""
+        """Model, prompt and sampling settings, for cache keys; the served weights are unknown."""
         return f"served {self._prompt!r} {self._num_captions} {self.answers.settings}"
 
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
-        """Nothing: photos are opened as they are sent."""
+        """Do nothing: each photo is opened when it is sent."""
 
     def write_captions(
         self,
@@ -112,27 +112,27 @@ class ServedCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`.
+        """Write captions of each photo; see `CaptionWriter`.
 
         Raises:
-            ConnectionError, ValueError: see `PhotoAnswers.as_they_come`; or beginnings, which
-                servers of chats do not continue.
+            ConnectionError, ValueError: see `PhotoAnswers.as_they_come`; ValueError also for
+                ``beginnings``, because chat servers do not continue a given text.
         """
         if beginnings is not None:
             raise ValueError(
-                f"{self._model}: a served model continues no caption; use a local one, by "
-                "caption_source@...=image_text"
+                f"{self._model}: served models cannot continue a given caption; use a local model "
+                "with caption_source@...=image_text"
             )
         written = [
             [reply.text for reply in replies if not reply.problem]
             for replies in self.in_order(photos)
         ]
         if without := summary(self.answers.counts)["without"]:
-            log.warning("%s: answers that are no captions: %s", self._model, without)
+            log.warning("%s: dropped answers without a usable caption: %s", self._model, without)
         return written
 
     def in_order(self, photos: Sequence[str | Path]) -> Iterator[list[Reply]]:
-        """The replies about each photo, in the order of the photos, as soon as they are there.
+        """Yield the replies about each photo in the order of the photos, as soon as they arrive.
 
         Raises:
             ConnectionError, ValueError: see `PhotoAnswers.as_they_come`.
@@ -152,7 +152,7 @@ class ServedCaptioner:
                 next_photo += 1
 
     def card(self) -> dict[str, Any]:
-        """What wrote the captions, and how many answers are none; no key."""
+        """Return model, prompt, sampling and counts of unusable answers for a card; no API key."""
         model = self.answers.model
         return {
             "model": model.model,
@@ -165,14 +165,14 @@ class ServedCaptioner:
         }
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a served model holds no local memory."""
 
 
 def _sampling(search: AbstractSearch | None) -> tuple[dict[str, Any], int, int | None]:
-    """Temperature and ``top_p``, captions a photo, and the seed.
+    """Return sampling fields (temperature, ``top_p``), captions per photo, and the seed.
 
     Raises:
-        ValueError: the search has what no request says.
+        ValueError: the search has a setting that requests cannot carry.
     """
     if search is None:
         return {"temperature": 0.0}, 1, None
@@ -199,6 +199,6 @@ def _sampling(search: AbstractSearch | None) -> tuple[dict[str, Any], int, int |
     wrong = changed or (["top_k"] if isinstance(search, Sampling) else [])
     what = f"settings {', '.join(wrong)} of the search" if wrong else type(search).__name__
     raise ValueError(
-        f"a server is not asked for {what}; choose search=greedy, or search=sampling with "
-        "temperature, top_p, num_captions and seed, max_tokens, and extra_body for further fields"
+        f"the server does not support {what}; choose search=greedy, or search=sampling with "
+        "temperature, top_p, num_captions and seed; set max_tokens and extra_body on the model"
     )

@@ -1,6 +1,6 @@
-"""The client of models behind an address with OpenAI's chat interface.
+"""HTTP client for models with OpenAI's chat interface.
 
-vLLM, llama.cpp, Ollama, LM Studio, ``transformers serve`` and paid services speak it.
+vLLM, llama.cpp, Ollama, LM Studio, ``transformers serve`` and paid services offer it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from captioning.config.ranges import (
 from captioning.runtime.work_ahead import done_as_they_come
 from captioning.served.answer_text import CUT, FILTERED, REFUSED, cleaned, problem_of
 
-TIMED_OUT = "the model took too long"
-FAILED = "the model failed"
+TIMED_OUT = "the request timed out"
+FAILED = "the request failed"
 MAX_WAIT_SECONDS = 60.0  # between two requests, where the server does not ask for more
 MAX_RETRY_AFTER = 900.0  # a server that asks for more ends the run
 MAX_IN_A_ROW = 5  # different questions that fail, until the server is taken to be at fault
@@ -48,7 +48,7 @@ _OF_MONEY = re.compile(
     r"insufficient[_ ]quota|billing|credit balance|exceeded your current quota|payment required",
     re.IGNORECASE,
 )
-KEPT = "what was answered before is kept, and the same command resumes there"
+KEPT = "earlier answers are saved, and the same command resumes after them"
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 _BROKEN = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 Message = Mapping[str, Any]
@@ -57,13 +57,13 @@ TokenChances = tuple[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked.
+    """A question to a served model, with its sampling seed and token limit.
 
     Attributes:
-        messages: turns of a chat.
-        seed: seed of draws; None: the server's own. Servers may ignore it.
-        max_tokens: the answer's maximum tokens; None: the client's.
-        is_greedy: asked at temperature 0, whatever the client's.
+        messages: chat messages.
+        seed: sampling seed; None: the server's default. Servers may ignore it.
+        max_tokens: maximum tokens of the answer; None: the client's setting.
+        is_greedy: use temperature 0, whatever the client's setting.
     """
 
     messages: Sequence[Message]
@@ -74,16 +74,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a model answered.
+    """The answer of a served model, or why there is no usable answer.
 
     Attributes:
-        text: clean, see `captioning.served.answer_text.cleaned`; kept beside a problem for reports.
-        problem: why the text is no answer: it is cut off, empty or refused, or the request failed.
-        is_failed: the request failed, so that the same question may be answered later.
-        prompt_tokens, completion_tokens: by the server; 0 where it does not say.
-        model: by which the server says that it answered; empty where it does not say.
-        tokens: tokens of the answer as it came, each with log-probabilities of the likeliest tokens
-            in its place; empty where they were not asked for, or the server gives none.
+        text: cleaned text, see `captioning.served.answer_text.cleaned`; kept beside a problem.
+        problem: why the text is unusable (truncated, empty, refused, failed); empty: usable.
+        is_failed: the request failed, so the same question may be asked again later.
+        prompt_tokens, completion_tokens: as the server counts; 0 if the server gives no counts.
+        model: the model that the server names as the author; empty if the server names none.
+        tokens: each generated token with the log-probabilities of the likeliest tokens in its
+            place; empty if not requested, or if the server gives none.
     """
 
     text: str = ""
@@ -96,71 +96,71 @@ class Reply:
 
 
 def split_place(place: str) -> tuple[str, str]:
-    """Address and model of ``http://HOST:PORT/v1#NAME``.
+    """Split ``http://HOST:PORT/v1#NAME`` into address and model name.
 
     Raises:
-        ValueError: no such place.
+        ValueError: an invalid address, or no model name.
     """
     address, mark, model = place.partition("#")
     checked_address(address)
     if not mark or not model:
         raise ValueError(
-            f"{address}: names no model; give it after a #, such as {address}#NAME, as the server "
-            "knows it"
+            f"{address} names no model; append # and the model's name on the server, such as "
+            f"{address}#NAME"
         )
     return address.rstrip("/"), model
 
 
 def is_place(name: str | None) -> bool:
-    """Whether a model's name is an address."""
+    """Whether a model's name is an HTTP address."""
     return name is not None and name.lower().startswith(("http://", "https://"))
 
 
 def checked_address(address: str) -> SplitResult:
-    """The parts of an address up to the version.
+    """Split an address such as ``http://HOST:PORT/v1`` into its parts, and check them.
 
     Raises:
-        ValueError: it is none, or holds a password, a question mark or a #.
+        ValueError: not an HTTP address, or it holds a password, a question mark or a #.
     """
     if not address.startswith(("http://", "https://")):
-        raise ValueError(f"address must begin with http:// or https://: got {address!r}")
+        raise ValueError(f"address must begin with http:// or https://, got {address!r}")
     parts = urlsplit(address)
     if parts.username is not None or parts.password is not None:
         raise ValueError(
-            f"address of {parts.hostname}: holds a user or password, which would stand in files; "
-            "leave it out, and put the key into an environment variable (OPENAI_API_KEY)"
+            f"address of {parts.hostname} must not hold a user or password, which files would "
+            "record; put the key into an environment variable (OPENAI_API_KEY) instead"
         )
     try:
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or not re.fullmatch(r"[!-~]+", address):
-        raise ValueError(f"address must be http://HOST:PORT/v1: got {address!r}")
+        raise ValueError(f"address must have the form http://HOST:PORT/v1, got {address!r}")
     return parts
 
 
 class ServedModel:
-    """A model behind an address.
+    """A model served over HTTP, with retries, timeouts and parallel requests.
 
-    All of its methods may be called by several threads. Connections are kept; waits that a busy
-    server asks for, and failures in a row, are those of all threads.
+    All methods are thread-safe. Connections are reused. All threads share the waiting times that
+    a busy server asks for, and the count of consecutive failures.
 
     Args:
-        address: up to the version, such as ``http://localhost:8000/v1``.
-        model: the name by which the server knows the model.
-        temperature, top_p: of sampling; None: not sent, for models that take none.
-        max_tokens: maximum tokens of an answer. One that is cut off is asked for once more with
+        address: address with version, such as ``http://localhost:8000/v1``.
+        model: the model's name on the server.
+        temperature, top_p: sampling parameters; None: not sent, for models that accept none.
+        max_tokens: maximum tokens of an answer. A truncated answer is requested once more with
             `MORE_TOKENS` times as many.
         num_parallel: simultaneous requests.
-        timeout: seconds that one request may take, with its time in the server's queue.
-        retries: further requests after one that failed; after one that took too long, at most one.
-        wait: seconds before the first retry, doubled before each further one, unless the server
+        timeout: seconds for one request, including its time in the server's queue.
+        retries: further attempts after a failed request; at most one after a timeout.
+        wait: seconds before the first retry, doubled before each further retry, unless the server
             sets the time (``Retry-After``).
-        key_variable: environment variable with the server's key, if it requires one.
-        extra_body: further fields of a request, such as ``{"top_k": 20}`` of vLLM.
+        key_variable: environment variable with the server's API key, if it requires one.
+        extra_body: further fields of each request, such as ``{"top_k": 20}`` for vLLM.
 
     Raises:
-        ValueError: no such address, a wrong number, or a key that no header can hold.
+        ValueError: an invalid address, a number out of range, or an invalid API key.
     """
 
     def __init__(
@@ -181,11 +181,11 @@ class ServedModel:
         self._parts = checked_address(address)
         if num_parallel < 1 or timeout <= 0 or min(retries, wait) < 0:
             raise ValueError(
-                "num_parallel and timeout must be above 0, and retries and wait not below: got "
+                "num_parallel and timeout must be positive, retries and wait 0 or more, got "
                 f"{num_parallel}, {timeout}, {retries} and {wait}"
             )
         if taken := {"messages", "model", "stream", "n"} & set(extra_body or ()):
-            raise ValueError(f"extra_body must not hold {sorted(taken)}: these are not settings")
+            raise ValueError(f"extra_body must not hold {sorted(taken)}: use client arguments")
         self.address, self.model, self.num_parallel = address.rstrip("/"), model, num_parallel
         sampling = {"temperature": temperature, "top_p": top_p}
         self.sampling = {name: value for name, value in sampling.items() if value is not None}
@@ -201,11 +201,11 @@ class ServedModel:
         self._busy_until, self._was_reached, self._failed_in_a_row = 0.0, False, 0
 
     def replies(self, questions: Iterable[Question]) -> Iterator[Reply]:
-        """Replies in the order of the questions; `num_parallel` are asked at a time.
+        """Yield replies in the order of the questions, with `num_parallel` requests at a time.
 
         Raises:
-            ConnectionError: the server cannot be reached, or different questions fail in a row.
-            ValueError: it refuses all requests: its key, the model's name, a bill.
+            ConnectionError: the server is unreachable, or several questions in a row fail.
+            ValueError: the server refuses all requests: wrong key, model name, or unpaid bill.
         """
         waiting: dict[int, Reply] = {}
         number = 0
@@ -219,7 +219,7 @@ class ServedModel:
                 number += 1
 
     def ask(self, question: Question) -> Reply:
-        """The reply to a question; one that is cut off is asked for once more with more tokens.
+        """Ask a question; if the answer is truncated, ask once more with more tokens.
 
         Raises:
             ConnectionError, ValueError: see `replies`.
@@ -233,13 +233,13 @@ class ServedModel:
             has_failed = self._failed_in_a_row >= MAX_IN_A_ROW
         if has_failed:
             raise ConnectionError(
-                f"{self.address}: {MAX_IN_A_ROW} different questions failed in a row, the last by: "
-                f"{reply.problem}; look at the server's log: {KEPT}"
+                f"{self.address}: {MAX_IN_A_ROW} questions in a row failed, the last with: "
+                f"{reply.problem}; check the server's log: {KEPT}"
             )
         return reply
 
     def ask_once(self, question: Question) -> Reply:
-        """The reply to a question that is no photo's of the user; it may be cut off.
+        """Ask a test question, with at most one retry; the answer may be truncated.
 
         Raises:
             ConnectionError, ValueError: see `replies`.
@@ -247,7 +247,7 @@ class ServedModel:
         return self._asked(question, self.max_tokens, retries=min(1, self._retries))
 
     def _asked(self, question: Question, max_tokens: int, retries: int | None = None) -> Reply:
-        """The reply after as many requests as it takes."""
+        """Send requests, with retries, until an answer arrives or the retries are used up."""
         retries = self._retries if retries is None else retries
         body = {"model": self.model, "messages": list(question.messages), **self.sampling}
         if question.seed is not None:
@@ -274,13 +274,14 @@ class ServedModel:
         return Reply(problem=failure.reason, is_failed=True)
 
     def _pause(self, failure: _Failure, number: int) -> None:
-        """Wait before the next request; a busy server is left alone by all threads."""
+        """Wait before the next request; if the server is busy, all threads wait."""
         seconds = min(self._wait * 2**number, MAX_WAIT_SECONDS) * (1 + _jitter() / 4)
         if failure.retry_after is not None:
             seconds = failure.retry_after
             if seconds > MAX_RETRY_AFTER:
                 raise ConnectionError(
-                    f"{self.address} asks to wait for {seconds:.0f} s ({failure.reason}); {KEPT}"
+                    f"{self.address} asks to wait {seconds:.0f} s ({failure.reason}), longer than "
+                    f"{MAX_RETRY_AFTER:.0f} s: start again later; {KEPT}"
                 )
         if failure.is_busy:
             with self._lock:
@@ -293,24 +294,24 @@ class ServedModel:
             time.sleep(seconds + _jitter() * min(0.1, seconds / 4))
 
     def _posted(self, body: Mapping[str, Any]) -> Any:
-        """The JSON that the server sends.
+        """Post a request and return the server's JSON.
 
         Raises:
-            _Failure: of this request.
-            ConnectionError, ValueError: of all requests.
+            _Failure: this request failed.
+            ConnectionError, ValueError: all requests would fail.
         """
         try:
             status, headers, content = self._sent("chat/completions", json.dumps(body).encode())
         except TimeoutError as error:
             raise _Failure(TIMED_OUT) from error
         except ssl.SSLCertVerificationError as error:
-            raise ValueError(f"{self.address}: its certificate is refused ({error})") from error
+            raise ValueError(f"{self.address}: invalid TLS certificate: {error}") from error
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
             if not self._was_reached and isinstance(error, _Unreached):
                 raise ConnectionError(
-                    f"{self.address} cannot be reached ({reason}); start the server and give "
-                    "the same command again: it resumes where it stopped"
+                    f"{self.address} cannot be reached ({reason}); start the server and repeat the "
+                    "same command: it resumes where it stopped"
                 ) from error
             raise _Failure(f"{FAILED} ({reason})") from error
         if status != 200:
@@ -318,16 +319,16 @@ class ServedModel:
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise _Failure(f"{FAILED} (its answer is no JSON)") from error
+            raise _Failure(f"{FAILED} (the answer is not JSON)") from error
 
     def _refused(self, status: int, headers: http.client.HTTPMessage, reason: str) -> NoReturn:
-        """Raise what a status other than 200 means."""
+        """Raise the error that a status other than 200 stands for."""
         said = f"{status}: {reason}" if reason else f"{status}"
         if 300 <= status < 400:
             there = urlsplit(headers.get("Location", ""))
             raise ValueError(
                 f"{self.address} redirects ({status}) to {there.scheme}://{there.hostname}"
-                f"{there.path}; give the address itself, as the key is not sent elsewhere"
+                f"{there.path}; use that address, because the key is not sent to other hosts"
             )
         retry_after = _seconds(headers.get("Retry-After"))
         owes = status == 429 and retry_after is None and _OF_MONEY.search(reason)
@@ -349,17 +350,15 @@ class ServedModel:
     def _remedy(self, status: int) -> str:
         if status in (401, 403):
             state = "is set" if self._key else "is not set"
-            return (
-                f"; the key comes from the environment variable {self._key_variable}, which {state}"
-            )
+            return f"; the API key (environment variable {self._key_variable}) {state}"
         if status in (404, 405, 410) and not self._parts.path.strip("/"):
-            return f"; the address names no version: try {self.address}/v1#{self.model}"
+            return f"; the address lacks the version: try {self.address}/v1#{self.model}"
         if status in (404, 410):
-            return f"; look at the address, and at the model's name ({self.model})"
+            return f"; check the address and the model's name ({self.model})"
         return ""
 
     def _reason(self, content: bytes) -> str:
-        """What the body of a refusal says, in a line and without the key."""
+        """Return the error text of a response body on one line, without the API key."""
         text = content[:4000].decode("utf-8", "replace")
         try:
             body = json.loads(content)
@@ -377,11 +376,11 @@ class ServedModel:
         return text if len(text) <= 300 else f"{text[:300]} ..."
 
     def close(self) -> None:
-        """Close the connections that are kept; the next request opens one."""
+        """Close idle connections; the next request opens a new one."""
         _close_all(self._free)
 
     def listed(self) -> list[str]:
-        """The names of models that the server lists; none where it lists none."""
+        """Return the names of the models that the server lists; empty if it lists none."""
         try:
             status, _, content = self._sent("models", None)
             found = json.loads(content)["data"] if status == 200 else []
@@ -390,7 +389,7 @@ class ServedModel:
             return []
 
     def _sent(self, path: str, body: bytes | None) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body; a kept connection that was closed is opened again."""
+        """Send a request; return status, headers and body. Reopen a connection that timed out."""
         try:
             kept = self._free.pop()
         except IndexError:
@@ -405,7 +404,7 @@ class ServedModel:
     def _sent_by(
         self, line: _Line, path: str, body: bytes | None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """The same by a connection, which is kept where nothing went wrong."""
+        """Send a request over this connection, and keep the connection open after success."""
         headers = {"Accept": "application/json", **line.headers}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -424,12 +423,12 @@ class ServedModel:
 
 
 class _OtherField(Exception):
-    """The server wants ``max_completion_tokens``."""
+    """The server requires ``max_completion_tokens`` instead of ``max_tokens``."""
 
 
 @dataclass(eq=False)
 class _Failure(Exception):
-    """A request without an answer."""
+    """A failed request: the reason, and whether and when to retry."""
 
     reason: str
     is_retried: bool = True
@@ -438,21 +437,21 @@ class _Failure(Exception):
 
 
 def _jitter() -> float:
-    """In [0, 1): threads that failed together do not ask again together."""
+    """Return a random number in [0, 1), so that threads do not retry at the same moment."""
     return secrets.randbelow(1000) / 1000
 
 
 def _key(variable: str) -> str:
-    """The key in the environment.
+    """Read the API key from an environment variable.
 
     Raises:
-        ValueError: it holds what no header can hold; it is not shown.
+        ValueError: the key has characters that no HTTP header can hold; the key is not shown.
     """
     key = os.environ.get(variable, "").strip()
     if key and not re.fullmatch(r"[!-~]+", key):
         raise ValueError(
-            f"environment variable {variable}: holds blanks, line ends or letters that no key has; "
-            "set it to the key alone"
+            f"environment variable {variable} must hold the API key alone, without blanks, line "
+            "ends or non-ASCII letters: set it again"
         )
     return key
 
@@ -463,17 +462,17 @@ def _close_all(lines: list[_Line]) -> None:
 
 
 class _Unreached(OSError):
-    """No connection to the server."""
+    """The connection to the server cannot be opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """A connection of a thread, to the server or to a proxy before it.
+    """An HTTP connection to the server, or to a proxy in front of it.
 
     Attributes:
-        connection: open.
-        before: what a proxy wants before a path.
-        headers: for a proxy.
+        connection: the open connection.
+        before: prefix that a proxy requires before the path.
+        headers: headers for the proxy.
     """
 
     connection: http.client.HTTPConnection
@@ -482,11 +481,11 @@ class _Line:
 
     @classmethod
     def opened(cls, parts: SplitResult, timeout: float) -> _Line:
-        """A new connection.
+        """Open a new connection.
 
         Raises:
-            _Unreached: there is none.
-            ssl.SSLCertVerificationError: the server is not who it says.
+            _Unreached: the connection cannot be opened.
+            ssl.SSLCertVerificationError: the server's TLS certificate is invalid.
         """
         line = cls._to(parts, min(timeout, CONNECT_SECONDS))
         try:
@@ -499,7 +498,7 @@ class _Line:
 
     @classmethod
     def _to(cls, parts: SplitResult, timeout: float) -> _Line:
-        """By the proxy of the environment, if there is one and the server is not this machine."""
+        """Prepare a connection, through the environment's proxy unless the server is local."""
         host, port = parts.hostname or "", parts.port
         is_near = is_loopback(host) or bool(urllib.request.proxy_bypass(host))
         found = "" if is_near else _proxy(parts.scheme)
@@ -522,7 +521,7 @@ class _Line:
     def sent(
         self, where: str, headers: Mapping[str, str], body: bytes | None, timeout: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body; closed where the server wants so."""
+        """Send a request; return status, headers and body. Close if the server asks for it."""
         deadline = time.monotonic() + timeout
         if self.connection.sock is not None:
             self.connection.sock.settimeout(timeout)
@@ -543,7 +542,7 @@ def _proxy(scheme: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which no proxy reaches."""
+    """Whether a host name means this machine, which needs no proxy."""
     return (
         host == "localhost"
         or host.endswith(".localhost")
@@ -555,11 +554,11 @@ def is_loopback(host: str) -> bool:
 def _read(
     connection: http.client.HTTPConnection, response: http.client.HTTPResponse, deadline: float
 ) -> bytes:
-    """The body, which must end before the deadline, however slowly it comes.
+    """Read a response body before the deadline, even if it arrives slowly.
 
     Raises:
-        TimeoutError: it does not.
-        http.client.IncompleteRead: it is cut.
+        TimeoutError: the deadline passed.
+        http.client.IncompleteRead: the body is truncated.
     """
     chunks, size = [], 0
     while chunk := response.read1(2**16):
@@ -567,9 +566,9 @@ def _read(
         size += len(chunk)
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the answer came too slowly")
+            raise TimeoutError("the answer arrived after the deadline")
         if size > MAX_ANSWER_BYTES:
-            raise http.client.HTTPException("an answer of more than 32 MB")
+            raise http.client.HTTPException("the answer has more than 32 MB")
         if connection.sock is not None:
             connection.sock.settimeout(left)
     if response.length:  # read1 ends quietly
@@ -578,7 +577,7 @@ def _read(
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Seconds by ``Retry-After``, a number or a date; None where it is neither."""
+    """Convert ``Retry-After``, a number or a date, to seconds; None for other values."""
     try:
         if retry_after is None or re.fullmatch(r"\s*\d+(?:\.\d+)?\s*", retry_after):
             return None if retry_after is None else float(retry_after)
@@ -589,10 +588,10 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _reply(body: Any) -> Reply:
-    """What a server's JSON holds.
+    """Convert a server's JSON to a `Reply`.
 
     Raises:
-        _Failure: it has another form.
+        _Failure: the JSON has an unexpected form.
     """
     try:
         choice = body["choices"][0]
@@ -605,7 +604,7 @@ def _reply(body: Any) -> Reply:
             "model": str(body.get("model") or ""),
         }
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise _Failure(f"{FAILED} (its answer is no chat's)") from error
+        raise _Failure(f"{FAILED} (the answer has no chat message)") from error
     text = cleaned(text)
     ended = choice.get("finish_reason")
     if ended == "content_filter":
@@ -618,7 +617,7 @@ def _reply(body: Any) -> Reply:
 
 
 def _token_chances(choice: Mapping[str, Any]) -> list[TokenChances]:
-    """Tokens with log-probabilities; none where the server gives none, or in another form."""
+    """Return tokens with log-probabilities; empty if the server gives none that are readable."""
     try:
         return [
             (one["token"], {each["token"]: float(each["logprob"]) for each in one["top_logprobs"]})
@@ -629,15 +628,15 @@ def _token_chances(choice: Mapping[str, Any]) -> list[TokenChances]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message: a text, parts with texts, or nothing.
+    """Return the text of a message whose content is a string, a list of parts, or None.
 
     Raises:
-        TypeError, LookupError: another form.
+        TypeError, LookupError: the content has another form.
     """
     if content is None:
         return ""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part.get("type") == "text")
     if not isinstance(content, str):
-        raise TypeError(f"content must be a text: got {type(content).__name__}")
+        raise TypeError(f"content must be a string, got {type(content).__name__}")
     return content

@@ -1,4 +1,4 @@
-"""A judge of captions behind an address."""
+"""A judge that asks a model served over HTTP how well captions fit their photos."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ log = logging.getLogger(__name__)
 
 
 class ServedJudge:
-    """A model behind an address that says how well captions fit photos; a `PairScorer`.
+    """Served model that scores how well captions fit photos; a `PairScorer`.
 
-    Servers give no probabilities that one may rely on, so the score is the answer itself: a number
-    from 0 to 100, divided by 100; or 1 for yes and 0 for no. An answer that is neither is no score:
-    NaN, counted, and never taken for a fit or a fault.
+    Servers give no reliable probabilities, so the answer itself is the score: a number from 0 to
+    100, divided by 100; or 1 for yes and 0 for no. Any other answer gives NaN, is counted, and
+    means neither a good nor a bad caption.
 
     Args:
-        name: ``http://HOST:PORT/v1#NAME``.
+        name: address and model, ``http://HOST:PORT/v1#NAME``.
         scale: ``"graded"`` or ``"yes_no"``.
-        question: with ``{caption}`` in the place of the caption; empty: that of the scale.
-        max_tokens: maximum tokens of an answer; one that is cut is asked for once more with more of
-            them.
-        longest_side: of photos as they are sent, in pixels.
-        cache_folder: where answers are kept as they come; None: in memory.
+        question: question with ``{caption}`` as placeholder; empty: the default of the scale.
+        max_tokens: maximum tokens of an answer; a truncated answer is requested once more with a
+            higher limit.
+        longest_side: longest side of the photos that are sent, in pixels.
+        cache_folder: folder where each answer is saved on arrival; None: memory only.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
     Raises:
-        ValueError: no such place, or a question without ``{caption}``.
+        ValueError: an invalid address, or a question without ``{caption}``.
     """
 
     leaves_out = True  # pairs, see `captioning.vision.pair_scores.PairScores`
@@ -76,11 +76,9 @@ class ServedJudge:
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         if scale not in QUESTIONS:
-            raise ValueError(f"scale must be one of {sorted(QUESTIONS)}: got {scale!r}")
+            raise ValueError(f"scale must be one of {sorted(QUESTIONS)}, got {scale!r}")
         if question and MARK not in question:
-            raise ValueError(
-                f"question must hold {MARK}, the place of the caption: got {question!r}"
-            )
+            raise ValueError(f"question must hold the placeholder {MARK}, got {question!r}")
         address, self._model = split_place(name)
         self._scale: Scale = scale
         self._question = question or QUESTIONS[scale]
@@ -104,23 +102,23 @@ class ServedJudge:
 
     @property
     def is_probability(self) -> bool:
-        """Yes and no count as 1 and 0; a grade is none."""
+        """Whether scores are probabilities: yes/no scores (1 and 0) are, grades are not."""
         return self._scale == "yes_no"
 
     @property
     def name(self) -> str:
-        """See `PairScorer`."""
+        """Name of the judge for tables; see `PairScorer`."""
         return f"{'answer yes' if self.is_probability else 'grade'} ({self._model})"
 
     @property
     def identity(self) -> str:
-        """See `PairScorer`; the weights behind an address are not known."""
+        """Scale, question and sampling settings of the judge; the served weights are unknown."""
         return f"served {self._scale} {self._question!r} {self.answers.settings}"
 
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """In [0, 1], NaN where no score could be read; see `PairScorer`.
+        """Return scores in [0, 1], NaN where the answer holds no score; see `PairScorer`.
 
         Raises:
             ConnectionError, ValueError: see `PhotoAnswers.as_they_come`.
@@ -142,20 +140,20 @@ class ServedJudge:
         return torch.tensor([torch.nan if score is None else score for score in scores])
 
     def question(self, photo: Path, caption: str) -> PhotoQuestion:
-        """What is asked about a pair."""
+        """Build the question about a photo and its caption."""
         return PhotoQuestion(photo=photo, text=self._question.replace(MARK, caption))
 
     def read(self, reply: Reply) -> tuple[float | None, str]:
-        """The score of an answer in [0, 1], or None and why there is none."""
+        """Return an answer's score in [0, 1]; or None and the reason why there is none."""
         score = None if reply.problem else read_score(reply.text, self._scale)
         return score, "" if score is not None else reply.problem or f"{UNREAD}: {reply.text[:80]!r}"
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a served model holds no local memory."""
 
 
 def read_score(text: str, scale: Scale) -> float | None:
-    """The score of an answer, in [0, 1]; None where it is not that alone."""
+    """Parse an answer that holds only a score; return the score in [0, 1], otherwise None."""
     text = " ".join(text.split())
     if scale == "yes_no":
         word = _WORD.fullmatch(text)

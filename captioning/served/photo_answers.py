@@ -1,4 +1,4 @@
-"""Questions about photos to a served model; answers are kept, so that none is asked for twice."""
+"""Ask a served model questions about photos, and cache the answers on disk."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from captioning.vision.photos import load_rgb
 LONGEST_SIDE = 1024  # of what is sent
 QUALITY = 90
 ENCODERS = 2  # threads that open photos
-# A run ends where so many new answers are none, and no other has come.
+# A run stops if all of its first so many new answers are unusable.
 MAX_WITHOUT_ANSWER = 20
-# After so many good answers their language is looked at.
+# After each of these numbers of good answers the language is checked.
 LANGUAGE_AFTER = (12, 40)
-# Draws that are all what temperature 0 gives: the server ignores temperatures, it seems.
+# So many draws equal to the answers at temperature 0 show that the server ignores temperature.
 EQUAL_DRAWS = 4
 _CHECK_SIDE = 336
 log = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ class PhotoQuestion:
     """A question about a photo.
 
     Attributes:
-        photo: its file, or the photo itself; None: the question is of texts alone.
-        text: what is asked.
-        draw: number of the answer, where several are drawn.
+        photo: path of the photo, or the photo itself; None: a question about text only.
+        text: text of the question.
+        draw: index of the sampled answer, if several are sampled.
     """
 
     photo: str | Path | Image.Image | None
@@ -58,24 +58,24 @@ class PhotoQuestion:
 
 
 class PhotoAnswers:
-    """Asks a served model about photos.
+    """Ask a served model about photos, and save each answer on arrival.
 
-    Every answer is appended to a file as it comes, under a digest of photo, question, model,
-    sampling and size; only what is not there, or failed, is asked for. Before the first request the
-    model is checked to see photos.
+    Answers are appended to a file under a hash of photo, question, model, sampling and size. Only
+    missing and failed answers are requested. Before the first request, a test checks that the
+    model sees photos.
 
     Args:
-        model: is asked.
-        cache_folder: folder of answers; None keeps them in memory alone.
-        longest_side: of photos as they are sent, in pixels; larger ones are scaled down.
-        seed: seed of draws; None: not sent.
-        shows_progress: on standard error.
-        language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty:
-            that of the question, where it is clear.
-        are_captions: JSON that holds none is no answer.
+        model: the served model.
+        cache_folder: folder of the saved answers; None: memory only.
+        longest_side: longest side in pixels of the photos that are sent; larger ones are shrunk.
+        seed: sampling seed; None: not sent.
+        shows_progress: print progress on standard error.
+        language: expected language of the answers, such as ``"en"``; ``"any"``: not checked;
+            empty: the question's language, if clear.
+        are_captions: treat JSON without a caption as unusable.
 
     Attributes:
-        counts: answers by problem since this was made; ``""``: good ones.
+        counts: number of answers by problem since construction; ``""``: usable answers.
     """
 
     def __init__(
@@ -99,32 +99,32 @@ class PhotoAnswers:
 
     @property
     def settings(self) -> str:
-        """All that answers depend on, but for photo and question."""
+        """All settings that answers depend on, except photo and question, as JSON."""
         one = self.model
         shown = {"model": one.model, "sampling": one.sampling, "max_tokens": one.max_tokens}
         shown |= {"longest_side": self._longest_side, "seed": self._seed}
         return json.dumps(shown, sort_keys=True)
 
     def check_once(self, text: str) -> None:
-        """Check that the model sees photos, unless that was done; see `check_sight`."""
+        """Check once that the model sees photos; see `check_sight`."""
         if not self._is_checked:
             check_sight(self.model, text)
             self._is_checked = True
 
     def ask(self, questions: Sequence[PhotoQuestion]) -> list[Reply]:
-        """A reply a question, in order; see `as_they_come`."""
+        """Return one reply per question, in order; see `as_they_come`."""
         replies = dict(self.as_they_come(questions))
         return [replies[number] for number in range(len(questions))]
 
     def as_they_come(self, questions: Sequence[PhotoQuestion]) -> Iterator[tuple[int, Reply]]:
-        """The number of each question with its reply, as these come.
+        """Yield (index of the question, reply) pairs as the replies arrive.
 
-        A photo that cannot be opened has a reply with its problem, and is not sent.
+        A photo that cannot be opened is not sent; its reply holds the problem.
 
         Raises:
-            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, none
-                of `MAX_WITHOUT_ANSWER` answers is one, or they are in another language.
-            OSError: answers cannot be kept.
+            ConnectionError, ValueError: see `ServedModel.replies`; ValueError also if the model
+                sees no photos, `MAX_WITHOUT_ANSWER` answers are unusable, or the language is wrong.
+            OSError: answers cannot be saved.
         """
         progress = Progress(len(questions), shown=self._shows_progress)
         opened = done_ahead(
@@ -163,7 +163,7 @@ class PhotoAnswers:
             self._store.put({item.key: kept | ({"tokens": reply.tokens} if reply.tokens else {})})
 
     def _opened(self, numbered: tuple[int, PhotoQuestion]) -> _Opened:
-        """A question with its photo as it is sent, or its reply where there is one."""
+        """Open and encode the photo of a question, or return the saved reply."""
         number, question = numbered
         try:
             content = b"" if question.photo is None else _bytes_of(question.photo)
@@ -191,7 +191,7 @@ class PhotoAnswers:
         return Reply(text=kept["text"], problem=kept["problem"], tokens=tokens)
 
     def is_kept(self, question: PhotoQuestion) -> bool:
-        """Whether the answer is there, so that no request is made; False of a photo that is not."""
+        """Whether a question has a saved answer and needs no request; False for missing photos."""
         try:
             content = b"" if question.photo is None else _bytes_of(question.photo)
         except (OSError, ValueError):
@@ -199,7 +199,7 @@ class PhotoAnswers:
         return self._kept(self._key(question, content)) is not None
 
     def _checked(self, opened: Iterable[_Opened]) -> Iterator[_Opened]:
-        """The same; the model is checked before the first one that is sent."""
+        """Pass questions through; check the model's sight before the first question it receives."""
         for item in opened:
             if item.url:
                 self.check_once(item.question.text)
@@ -219,41 +219,41 @@ class PhotoAnswers:
 
 
 class _Tally:
-    """New answers, some of which must be good."""
+    """Counter that stops the run if none of the first new answers is usable."""
 
     def __init__(self, address: str) -> None:
         self._address, self._num, self._num_good = address, 0, 0
 
     def add(self, reply: Reply) -> None:
-        """Count one.
+        """Count one reply.
 
         Raises:
-            ValueError: none of `MAX_WITHOUT_ANSWER` is good.
+            ValueError: `MAX_WITHOUT_ANSWER` replies, none of them usable.
         """
         self._num, self._num_good = self._num + 1, self._num_good + (not reply.problem)
         if self._num >= MAX_WITHOUT_ANSWER and not self._num_good:
             raise ValueError(
-                f"{self._address}: none of {self._num} new answers can be used, the last: "
+                f"{self._address}: none of {self._num} new answers is usable, the last problem: "
                 f"{reply.problem}; change the question or the model"
             )
 
 
 class _Language:
-    """The language of the first good answers.
+    """Check of the language of the first usable answers.
 
     Args:
-        address: address of the server, for messages.
-        expected: see `PhotoAnswers`.
+        address: the server's address, for messages.
+        expected: the language, see `PhotoAnswers`.
     """
 
     def __init__(self, address: str, expected: str) -> None:
         self._address, self._expected, self._texts = address, expected, list[str]()
 
     def add(self, question: str, reply: Reply) -> None:
-        """Look at one more answer.
+        """Check the language with one more answer.
 
         Raises:
-            ValueError: they are in another language.
+            ValueError: the answers are in another language.
         """
         if self._expected == "any" or reply.problem or len(self._texts) >= LANGUAGE_AFTER[-1]:
             return
@@ -262,21 +262,21 @@ class _Language:
         if len(self._texts) not in LANGUAGE_AFTER or not expected:
             return
         found = language_of(self._texts, beside=expected)
-        # others have words in common with those that are known
+        # languages that are not listed share words with the listed ones
         is_other = found not in ("", expected) and (expected in LANGUAGES or found == "en")
         if is_other:
             raise ValueError(
-                f"{self._address}: the first {len(self._texts)} answers are in another language "
-                f"({found!r}, such as {self._texts[-1][:60]!r}) than asked for ({expected!r}); "
-                f"name the language in the question, or take it by language={found}, or any; {KEPT}"
+                f"{self._address}: the first {len(self._texts)} answers are in {found!r} (such as "
+                f"{self._texts[-1][:60]!r}), expected {expected!r}; name the language in the "
+                f"question, or accept it with language={found} or language=any; {KEPT}"
             )
 
 
 class _Draws:
-    """Whether draws are more than what the model answers at temperature 0.
+    """Check that sampled answers differ from the answers at temperature 0.
 
-    Costs a request for each of the first photos, `EQUAL_DRAWS` at most, and ends with the first
-    draw that differs.
+    The check sends one more request for each of the first photos, at most `EQUAL_DRAWS`, and ends
+    at the first answer that differs.
     """
 
     def __init__(self, model: ServedModel) -> None:
@@ -285,7 +285,7 @@ class _Draws:
         self._greedy: dict[tuple[str, str], str] = {}
 
     def add(self, item: _Opened, reply: Reply) -> None:
-        """Look at one more draw; warns once."""
+        """Compare one more sampled answer; log a warning once."""
         if self._is_over or reply.problem:
             return
         asked = (item.question.text, item.url)
@@ -296,8 +296,8 @@ class _Draws:
         self._is_over = reply.text != self._greedy[asked] or self._num_equal >= EQUAL_DRAWS
         if reply.text == self._greedy[asked] and self._is_over:
             log.warning(
-                "%s: the first %d draws are what %s answers at temperature 0: the server seems to "
-                "ignore temperature=%s, so that several captions of a photo may be one",
+                "%s: the first %d sampled answers equal those of %s at temperature 0: the server "
+                "seems to ignore temperature=%s, so captions of a photo may be identical",
                 self._model.address,
                 self._num_equal,
                 self._model.model,
@@ -307,14 +307,14 @@ class _Draws:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opened:
-    """A question whose photo was opened.
+    """A question with its photo encoded for the request, or with its saved reply.
 
     Attributes:
-        number: the question's number.
-        question: about the photo.
-        key: its answer's key.
-        url: url of the photo, in JPEG; empty where it need not be sent.
-        reply: None where it must be asked for.
+        number: index of the question.
+        question: the question about the photo.
+        key: cache key of the answer.
+        url: data URL of the photo as JPEG; empty if it need not be sent.
+        reply: the saved reply, or the error of the photo; None: ask the model.
     """
 
     number: int
@@ -325,7 +325,7 @@ class _Opened:
 
 
 def message(text: str, url: str) -> list[Message]:
-    """A turn of a chat: a photo, if there is one, then the text."""
+    """Build the chat message: the photo's URL, if there is one, then the text."""
     if not url:
         return [{"role": "user", "content": text}]
     photo = {"type": "image_url", "image_url": {"url": url}}
@@ -335,15 +335,15 @@ def message(text: str, url: str) -> list[Message]:
 def data_url(
     photo: str | Path | Image.Image, content: bytes, *, longest_side: int = LONGEST_SIDE
 ) -> str:
-    """A photo as models are sent it: upright, in RGB, at most of a size, a JPEG without its notes.
+    """Encode a photo as a data URL: upright, RGB, limited in size, JPEG without metadata.
 
     Args:
-        photo: its file, for messages, or the photo itself.
-        content: the file's content.
-        longest_side: in pixels.
+        photo: path of the photo (for messages), or the photo itself.
+        content: content of the file.
+        longest_side: maximum side in pixels.
 
     Raises:
-        ValueError: no photo.
+        ValueError: the content is not a photo.
     """
     opened = photo
     if not isinstance(opened, Image.Image):
@@ -368,12 +368,12 @@ def _bytes_of(photo: str | Path | Image.Image) -> bytes:
 
 
 def check_sight(model: ServedModel, text: str) -> None:
-    """Ask about two unlike photos and about none, at once.
+    """Check that a model sees photos: ask about two different photos and about no photo.
 
     Raises:
-        ValueError: the model answers no question with a photo, or takes none in: such a question is
-            not longer than without it, and both photos have the same answer.
-        ConnectionError: it cannot be reached.
+        ValueError: the model answers no question with a photo; or it ignores the photo, that is,
+            the photo adds no tokens, or both photos have the same answer.
+        ConnectionError: the server cannot be reached.
     """
     urls = [*(data_url(photo, b"") for photo in _unlike_photos()), ""]
     questions = [Question(messages=message(text, url)) for url in urls]
@@ -383,8 +383,8 @@ def check_sight(model: ServedModel, text: str) -> None:
     if failed := next((reply for reply in seen if reply.is_failed), None):
         listed = ", ".join(model.listed()[:8])
         raise ValueError(
-            f"{name} answers no question with a photo: {failed.problem}; look at the model's name "
-            f"and at whether it takes photos (the server lists {listed or 'no models'})"
+            f"{name} fails on questions with a photo: {failed.problem}; check the model's name and "
+            f"that the model accepts photos (the server lists {listed or 'no models'})"
         )
     if blind.is_failed:  # it wants a photo
         return
@@ -392,17 +392,17 @@ def check_sight(model: ServedModel, text: str) -> None:
     is_longer = seen[0].prompt_tokens > blind.prompt_tokens
     is_same = seen[0].text == seen[1].text
     if (is_counted and not is_longer) or (not is_counted and is_same):
-        how = "the photo adds no tokens" if is_counted else "two unlike photos have the same answer"
+        how = "a photo adds no tokens" if is_counted else "two different photos get one answer"
         raise ValueError(
-            f"{name} sees no photos ({how}); serve a model with eyes, with what reads its photos "
-            "(llama.cpp: --mmproj)"
+            f"{name} does not see photos ({how}); serve a vision-language model together with its "
+            "image encoder (llama.cpp: --mmproj)"
         )
     if seen[0].model and not _is_same_model(seen[0].model, model.model):
-        log.warning("%s: the answers name another model, %s", name, seen[0].model)
+        log.warning("%s: the server answers with another model: %s", name, seen[0].model)
 
 
 def _is_same_model(said: str, asked: str) -> bool:
-    """Whether a server answers as the model that was asked; services add a date, hubs a commit."""
+    """Whether the server's model name matches, apart from an appended date or commit."""
     said, asked = said.lower().split("/")[-1], asked.lower().rstrip("/").split("/")[-1]
     return said.startswith(asked) or asked.startswith(said)
 
@@ -417,11 +417,11 @@ def _unlike_photos() -> tuple[Image.Image, Image.Image]:
 
 
 class Progress:
-    """How far the answers are, on standard error: one line that changes, or lines now and then.
+    """Progress of the answers on standard error: one updated line, or regular log lines.
 
     Args:
-        total: questions.
-        shown: whether it is.
+        total: number of questions.
+        shown: whether to print.
     """
 
     def __init__(self, total: int, *, shown: bool = True) -> None:
@@ -432,7 +432,7 @@ class Progress:
         self._done = self._new = self._failed = self._tokens = 0
 
     def step(self, reply: Reply, *, is_new: bool) -> None:
-        """One more is done."""
+        """Count one more answer."""
         self._done, self._new = self._done + 1, self._new + is_new
         self._failed += bool(reply.problem)
         self._tokens += reply.prompt_tokens + reply.completion_tokens
@@ -440,7 +440,7 @@ class Progress:
             self._print()
 
     def end(self) -> None:
-        """The last line, where there was one before it."""
+        """Print the last line, if lines were printed before."""
         if self._last > self._begun:
             self._print()
             if self._shown and self._is_terminal:
@@ -452,20 +452,20 @@ class Progress:
         left = (self._total - self._done) / rate if rate else 0.0
         line = (
             f"{self._done:,} of {self._total:,} answers, {rate:.1f} a second, "
-            f"{left:,.0f} s left, {self._failed:,} without, {self._tokens:,} tokens"
+            f"{left:,.0f} s left, {self._failed:,} unusable, {self._tokens:,} tokens"
         )
         if self._shown:
             mark = "\r" if self._is_terminal else ""
             print(f"{mark}{line}", end=" " if mark else "\n", file=sys.stderr, flush=True)
 
 
-# Counts of answers by model and problem, of whoever wants them in his record.
+# Counts of answers by model and problem, for callers that record them.
 _COUNTED: ContextVar[dict[str, Counter[str]] | None] = ContextVar("counted", default=None)
 
 
 @contextmanager
 def answers_counted() -> Iterator[dict[str, Counter[str]]]:
-    """Counts of the answers that this thread takes meanwhile, by model and problem."""
+    """Count the answers that this thread receives within the context, by model and problem."""
     counted: dict[str, Counter[str]] = {}
     token = _COUNTED.set(counted)
     try:
@@ -475,7 +475,7 @@ def answers_counted() -> Iterator[dict[str, Counter[str]]]:
 
 
 def summary(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Counts of answers for a card: all, those that are none by reason, and their share."""
+    """Summarise answer counts for a card: total, unusable answers by reason, and their share."""
     total = sum(counts.values())
     refused = {reason: number for reason, number in counts.items() if reason}
     share = round(sum(refused.values()) / total, 4) if total else 0.0

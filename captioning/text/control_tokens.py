@@ -1,27 +1,27 @@
-"""Tokens of control signals, as in CIC-BART (based on VL-BART).
+"""Ids of control tokens (length, region, trust bucket), as in CIC-BART (based on VL-BART).
 
-They are the last ones of the vocabulary: 95 ``<extra_id>``, 5 ``<cap_len_level>`` and 100
-``<vis_extra_id>``, numbers falling. So a token's id follows by counting from the end, and weights
-of VL-BART, which has 100 ``<extra_id>`` and no levels, keep their places.
+They end the vocabulary: 95 ``<extra_id>``, 5 ``<cap_len_level>`` and 100
+``<vis_extra_id>``, in descending order. Ids are thus counted from the end, and VL-BART's weights
+(100 ``<extra_id>``, no levels) keep their positions.
 """
 
 from __future__ import annotations
 
 from captioning.interfaces import AbstractTokenizer
 
-# Begin tokens of buckets: what a captioner reads first says how far the caption is to be trusted.
+# Begin tokens of trust buckets: the first token tells how reliable a caption is.
 #
-# Captions of bucket 0, the most trusted, begin with the usual begin token. So a captioner that was
-# trained on buckets writes as in the best one without being told.
+# Captions of bucket 0, the most trusted, begin with the usual begin token. A captioner
+# trained with buckets therefore generates captions of the best bucket by default.
 NAMES = ("<bucket{}>", "[unused{}]")
-"""Names of the tokens: words of our vocabularies, and places that BERT's leaves free."""
+"""Names of the tokens: words in this project's vocabularies, unused tokens in BERT's."""
 
 
 def begin_token(tokenizer: AbstractTokenizer, bucket: int) -> int:
-    """Id of the token that captions of a bucket begin with.
+    """Return the id of the begin token for captions of a trust bucket.
 
     Raises:
-        ValueError: the vocabulary has no token for it.
+        ValueError: the vocabulary has no such token.
     """
     if bucket == 0:
         return tokenizer.bos_id
@@ -29,8 +29,8 @@ def begin_token(tokenizer: AbstractTokenizer, bucket: int) -> int:
     found = next((token for token in ids if token is not None), None)
     if found is None or tokenizer.encode("a")[0] != tokenizer.bos_id:
         raise ValueError(
-            f"{type(tokenizer).__name__} has no begin token for bucket {bucket}, which "
-            "curation=condition needs: choose tokenizer=words with model=updown or cos_cvae, or "
+            f"{type(tokenizer).__name__} has no begin token for bucket {bucket}, as "
+            "curation=condition requires: choose tokenizer=words with model=updown or cos_cvae, or "
             "model=blip"
         )
     return found
@@ -46,10 +46,10 @@ CONTROL_TOKENS = (
 
 
 def level_id(size: int, level: int) -> int:
-    """Id of a length level in 1 .. 5, in a vocabulary of ``size`` tokens."""
+    """Return the id of a length level in 1 .. 5 for a vocabulary of ``size`` tokens."""
     return size - NUM_PLACES - level
 
 
 def place_id(size: int, place: int) -> int:
-    """Id of the region at a place in 0 .. 99 of the input, in a vocabulary of ``size`` tokens."""
+    """Return the id of region number ``place`` (0 .. 99) for a vocabulary of ``size`` tokens."""
     return size - 1 - place

@@ -1,7 +1,7 @@
-"""Predicts a masked word of a row by networks that never saw the photo or its captions.
+"""Predict masked words with networks that never saw the photo or its captions (cross-fitting).
 
-A network that was trained on a wrong word knows it by heart. So the photos are divided into folds,
-and each fold's words are judged by a network trained on the other folds alone (cross-fitting).
+A network trained on a wrong word memorises it. So the photos are divided into folds,
+and each fold's words are judged by a network trained only on the other folds.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from captioning.text.word_groups import Group, Vocabulary
 
 
 class CrossFittedWords:
-    """Networks of all folds, trained when this is built.
+    """Networks of all folds, trained at construction.
 
     Args:
-        captions: their training captions.
-        photos: number of each caption's photo.
-        folds: fold of each photo.
+        captions: training captions.
+        photos: photo number of each caption.
+        folds: fold number of each photo.
         features: features of the photos, or None.
-        network: arguments of `captioning.text.masked_words.MaskedWords`.
+        network: arguments of each `captioning.text.masked_words.MaskedWords`.
         training: training settings of each network.
         seed: seed of parameters, dropout and order.
-        vocabulary: vocabulary of these captions, if there is one, with the rows of the judged
-            words.
-        progress: called with the share of the training that is done.
+        vocabulary: vocabulary of the captions with the rows to judge; None: build one.
+        progress: function that receives the completed fraction of the training.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class CrossFittedWords:
         folds: Sequence[int],
         features: PhotoFeatures | None = None,
     ) -> JudgedWords:
-        """The words of captions as they are now; takes the class's arguments."""
+        """Judge the words of captions in their current form; for arguments see the class."""
         groups = self._vocabulary.groups(captions, photos)
         parts = []
         for fold, network in enumerate(self._networks):
@@ -104,7 +103,7 @@ class CrossFittedWords:
     def _learn_expected(
         self, features: PhotoFeatures, captions: Sequence[str], groups: Sequence[Group]
     ) -> ExpectedWords:
-        """What groups of captions teach of what photos name."""
+        """Fit the expected words of photos on groups of captions."""
         pairs = [(captions[number], group.photo) for group in groups for number in group.captions]
         texts, photos = [text for text, _ in pairs], [photo for _, photo in pairs]
         return ExpectedWords(features.means, texts, photos, self._vocabulary.thing_of)
@@ -115,7 +114,7 @@ class CrossFittedWords:
 
 
 def _caption_numbers(group: Group) -> np.ndarray:
-    """``(Q,)`` caption of each word of a row."""
+    """Return the caption number ``(Q,)`` of each row word."""
     return np.array(group.captions)[group.owner[group.keys[group.places]]]
 
 
@@ -124,7 +123,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def deal_folds(images: Sequence[str], num_folds: int, seed: int) -> dict[str, int]:
-    """A fold for each image, all of about one size.
+    """Assign images to folds of about equal size.
 
     Raises:
         ValueError: fewer images than folds.

@@ -1,4 +1,4 @@
-"""Names of entities with their embeddings in a joint space, to compare photos with."""
+"""Embeddings of entity names in a joint space, for comparison with photos."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from captioning.text.entities import TEMPLATES, read_names, read_photo_names
 
 @dataclass(frozen=True, kw_only=True)
 class EntityIndex:
-    """The entities that photos are compared with.
+    """Entity names and their embeddings, which photos are compared with.
 
     Attributes:
         names: names of the entities.
         embeddings: ``(num_names, E) float32`` of unit length.
-        caption_names: names of the entities of captions, in training; empty: the same names.
+        caption_names: entity names for captions, in training; empty: the same names.
     """
 
     names: tuple[str, ...]
@@ -32,8 +32,8 @@ class EntityIndex:
     def __post_init__(self) -> None:
         if len(self.names) != len(self.embeddings) or len(set(self.names)) != len(self.names):
             raise ValueError(
-                f"entities need distinct names and an embedding for each: got "
-                f"{len(self.embeddings)} for {len(self.names)} names"
+                f"entities need distinct names with one embedding each: got "
+                f"{len(self.embeddings)} embeddings for {len(self.names)} names"
             )
 
 
@@ -44,13 +44,13 @@ def build_entity_index(
     names_path: str | Path | None = None,
     photo_names: str | Path | None = None,
 ) -> EntityIndex:
-    """Entities in the space of an encoder; each is the mean of its name in several templates.
+    """Embed entity names with an encoder; average each name over several prompt templates.
 
     Args:
-        encoder: encoder of the space in which photos are embedded.
-        names_path: path of captions, see `captioning.text.entities.read_names`.
+        encoder: text encoder of the photos' joint space.
+        names_path: file of names for captions, see `captioning.text.entities.read_names`.
         photo_names: names for photos, see `captioning.text.entities.read_photo_names`; None: the
-            captions' names.
+            names for captions.
 
     Raises:
         FileNotFoundError, ValueError: no names, or no encoder.
@@ -69,17 +69,17 @@ def build_entity_index(
 
 
 def embed_captions(encoder: TextEmbedder | None, texts: Sequence[str]) -> Tensor:
-    """Unit vectors ``(len(texts), E) float32``.
+    """Return unit vectors of texts, ``(len(texts), E) float32``.
 
     Raises:
         ValueError: no encoder, or embeddings that are not finite.
     """
     if encoder is None:
         raise ValueError(
-            "entities and captions are embedded beside photos, so features must be those of a "
+            "entities and captions are compared with photos, so features must belong to a "
             "joint space: set features=joint_space or features=clip"
         )
     embeddings = encoder.embed_texts(texts).float()
     if not torch.isfinite(embeddings).all():
-        raise ValueError("embeddings of texts are not finite; check the encoder's weights")
+        raise ValueError("embeddings of texts are not finite; check the text encoder's weights")
     return embeddings

@@ -1,13 +1,13 @@
-"""Predicts the words in a photo's captions from its features alone.
+"""Predict the words in a photo's captions from the photo's features alone.
 
-A linear regression from the mean of a photo's cells to the share of its captions that name each
-thing of a row. It is learnt from the very captions that are judged. So its prediction for a
-training photo is the one with that photo held out; a ridge regression has this in closed form
+A linear regression maps the mean of a photo's cell features to the share of its captions that
+name each thing of a row. It is fitted on the captions to be judged, so the prediction for a
+training photo holds out that photo; ridge regression has a closed form for this
 (Allen, 1974, "The relationship between variable selection and data augmentation"):
 
     left out = (fitted - h y) / (1 - h),   h the photo's leverage
 
-The penalty is the one with the least squared error so. Other networks read how much likelier than
+The penalty minimises this held-out squared error. Other networks read how much likelier than
 average a thing is named:
 
     z = log((max(expected, 0) + 0.01) / (share of all photos' captions + 0.01))
@@ -31,11 +31,11 @@ _LEAST_SPREAD = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoFeatures:
-    """Features of photos.
+    """Features of photos: cells and whole-photo means.
 
     Attributes:
-        cells: ``(I, R, D)`` of the photos' cells, in few dimensions.
-        means: ``(I, C)`` of the whole photos.
+        cells: ``(I, R, D)`` features of the photos' cells, reduced in dimension.
+        means: ``(I, C)`` features of whole photos.
     """
 
     cells: Tensor
@@ -43,17 +43,17 @@ class PhotoFeatures:
 
 
 class ExpectedWords:
-    """A regression of the words in captions, fitted at construction.
+    """Regression that predicts which things captions name, fitted at construction.
 
     Args:
         means: ``(I, C)`` features of whole photos.
         captions: training captions.
-        photos: ``(N,)`` number of each caption's photo.
-        thing_of: number of the thing that a word names, in [0, T).
+        photos: ``(N,)`` photo number of each caption.
+        thing_of: number of the thing, in [0, T), that each word names.
 
     Attributes:
-        left_out: ``(I, T)`` how much likelier each thing is in each photo, as log-ratios, by what
-            the other photos teach; 0 for photos without captions.
+        left_out: ``(I, T)`` held-out log-ratios: how much likelier than average each thing is
+            in each photo; 0 for photos without captions.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ExpectedWords:
         self.left_out[known] = self._log_ratios(fits[best])
 
     def __call__(self, means: Tensor) -> Tensor:
-        """Log-ratios ``(I, T)`` for photos ``(I, C)`` that it did not learn from."""
+        """Return log-ratios ``(I, T)`` for photos ``(I, C)`` outside the fitting data."""
         return self._log_ratios(self._inputs(means.float()) @ self._weights + self._share)
 
     def _inputs(self, means: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class ExpectedWords:
 
 
 def _left_out(turned: Tensor, weights: Tensor, penalised: Tensor, named: Tensor) -> Tensor:
-    """``(I, T)`` shares expected of each photo by a regression on the others, its mean kept."""
+    """Return held-out expected shares ``(I, T)`` of each photo, with the mean kept."""
     share = named.mean(0)
     leverage = (turned.square() @ (1 / penalised))[:, None]
     centred = named - share
@@ -106,7 +106,7 @@ def _left_out(turned: Tensor, weights: Tensor, penalised: Tensor, named: Tensor)
 def _named_shares(
     captions: Sequence[str], photos: Sequence[int], thing_of: Mapping[str, int], number: int
 ) -> tuple[Tensor, Tensor]:
-    """``(I, T)`` share of each photo's captions that name each thing; ``(I,) bool``: it has any."""
+    """Return the share ``(I, T)`` of each photo's captions per thing, and who has any ``(I,)``."""
     size = max(thing_of.values()) + 1
     named, counts = np.zeros((number, size), np.float32), np.zeros(number, np.float32)
     for caption, photo in zip(captions, photos, strict=True):

@@ -1,6 +1,6 @@
-"""Forms of English words: plurals, articles and possessives of nouns, forms of verbs.
+"""Inflect English words: plurals, possessives, articles, verb forms.
 
-`captioning.text.lemmas` leads from a form to its dictionary form.
+`captioning.text.lemmas` maps a form back to its dictionary form.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 VOWELS = "aeiou"
 
-# Words with an irregular plural. Words that end with "man", "child" and so on go by their ending.
+# Irregular plurals. Words that end with "man", "child" and so on follow their ending.
 IRREGULAR = {
     "person": "people",
     "child": "children",
@@ -28,7 +28,7 @@ IRREGULAR = {
     "lens": "lenses",
     "passerby": "passersby",
 }
-# Endings of compounds with the plural of the ending: "snowman", "grandchild", "dormouse".
+# Last parts of compounds with an irregular plural: "snowman", "grandchild", "dormouse".
 IRREGULAR_ENDINGS = ("man", "child", "foot", "tooth", "mouse", "person")
 REGULAR_IN_MAN = ("human", "german", "roman", "shaman", "talisman", "ottoman", "caiman", "norman")
 _UNCHANGED = """
@@ -38,7 +38,7 @@ _UNCHANGED = """
 _F_TO_VES = "bookshelf calf half elf leaf loaf self sheaf shelf thief wolf scarf hoof"
 _FE_TO_VES = "knife wife life housewife midwife penknife"
 _O_TO_OES = "potato tomato hero mosquito buffalo mango domino echo volcano tornado"
-# Words that are plurals already, and things that are not counted.
+# Words that are plural already, and uncountable nouns.
 _PLURALS_ONLY = """
     binoculars clothes glasses goggles headphones jeans leggings overalls pajamas pants pliers
     pyjamas scissors shorts skis sunglasses tights tongs trousers tweezers
@@ -56,13 +56,13 @@ O_TO_OES = frozenset(_O_TO_OES.split())
 SIBILANTS = ("s", "x", "z", "ch", "sh")
 HARD_CH = ("stomach", "loch")
 
-# Spelt with a vowel and spoken with a consonant: "a uniform", but "an uninterested cat".
+# Written with a vowel but spoken with a consonant: "a uniform", but "an uninterested cat".
 SPOKEN_WITH_Y = re.compile(
     r"(?:eu|ewe|uk|ufo|u\.?s\.?a?\b|urin|usab|use|usu|util|uten|u-|uni(?!dent|mag|mp|n))"
 )
 SPOKEN_WITH_W = re.compile(r"(?:one|once)(?!r)")
 SILENT_H = ("hour", "honest", "honor", "honour", "heir")
-# Read letter by letter though captions write them in lower case, or with vowels in them.
+# Abbreviations read letter by letter although in lower case or with vowels.
 SPELLED_OUT = re.compile(r"(?:atv|suv|mp3|rv|lcd|led|x-ray|xray|f1)\b")  # but "a ledge"
 # Letters whose names begin with a vowel: "an NBA player", "a TV".
 VOWEL_NAMES = "aefhilmnorsx"
@@ -107,7 +107,7 @@ _PARTICIPLES = """
 PARTICIPLES: dict[str, str] = {
     verb: participle for verb, _, participle in (w.partition("-") for w in _PARTICIPLES.split())
 }
-# Verbs of two syllables that double their last letter all the same, or of one that do not.
+# Verbs that double their last letter against the syllable rule, or do not.
 _DOUBLE = """
     admit babysit backflip begin commit compel control equip expel forbid forget handicap
     kidnap occur outfit outrun overrun patrol permit prefer propel refer regret reset
@@ -118,10 +118,10 @@ HISSES = ("s", "x", "z", "ch", "sh", "o")
 
 
 def pluralise(noun: str) -> str:
-    """The plural of a noun; several words change the last one, or the one before "of".
+    """Return the plural of a noun; in a phrase, of the last word or of the word before "of".
 
     Args:
-        noun: lower case, such as ``"fire hydrant"``; a word that is not a singular is unchanged.
+        noun: noun in lower case, such as ``"fire hydrant"``; plurals are returned unchanged.
     """
     head, of, rest = noun.partition(" of ")
     if of:
@@ -150,15 +150,15 @@ def _plural(word: str) -> str:
 
 
 def possessive_mark(noun: str, *, plural: bool) -> str:
-    """The ending of a possessor: ``'s``, or ``'`` after a plural that ends with s."""
+    """Return the ending of a possessor: ``'s``, or ``'`` after a plural that ends with s."""
     return "'" if plural and noun.endswith("s") else "'s"
 
 
 def indefinite_article(word: str) -> str:
-    """``a`` or ``an`` before a word, by how it is spoken.
+    """Return ``a`` or ``an`` for a word, by its pronunciation.
 
     Args:
-        word: the next word as written; capitals alone are read letter by letter.
+        word: the next word as written; words in capitals are spelt letter by letter.
     """
     plain = word.lower()
     capitals = word.isupper() and len(word) > 1 and not set(plain) & set(VOWELS)
@@ -172,7 +172,7 @@ def indefinite_article(word: str) -> str:
 
 
 def third_person(verb: str) -> str:
-    """``"rides"`` of ``"ride"``; a particle stays behind: ``"takes off"``, ``"water-skis"``."""
+    """Return the third person: ``"rides"`` for ``"ride"``, ``"takes off"`` for ``"take off"``."""
     before, word, particle = _parts(verb)
     if word in _THIRD:
         form = _THIRD[word]
@@ -184,7 +184,7 @@ def third_person(verb: str) -> str:
 
 
 def ing(verb: str) -> str:
-    """``"riding"`` of ``"ride"``."""
+    """Return the -ing form: ``"riding"`` for ``"ride"``."""
     before, word, particle = _parts(verb)
     if word in _ING:
         form = _ING[word]
@@ -196,7 +196,7 @@ def ing(verb: str) -> str:
 
 
 def participle(verb: str) -> str:
-    """``"ridden"`` of ``"ride"``."""
+    """Return the past participle: ``"ridden"`` for ``"ride"``."""
     before, word, particle = _parts(verb)
     if word in PARTICIPLES:
         form = PARTICIPLES[word]
@@ -210,14 +210,14 @@ def participle(verb: str) -> str:
 
 
 def _parts(verb: str) -> tuple[str, str, str]:
-    """The text before the word to inflect, that word, and its particle."""
+    """Split a verb into the text before the inflected word, that word, and its particle."""
     words, blank, particle = verb.partition(" ")
     before, hyphen, word = words.rpartition("-")
     return before + hyphen, word, blank + particle
 
 
 def _doubled(word: str) -> str:
-    """The last consonant twice, if one short vowel precedes it; "k" after "ic"."""
+    """Double the last consonant after one short vowel; add "k" after "ic"."""
     if word.endswith("ic"):
         return word + "k"
     heard = word.replace("qu", "qw")  # its "u" is none

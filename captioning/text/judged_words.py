@@ -1,4 +1,4 @@
-"""The networks' judgements of row words in captions, and their storage on disk."""
+"""Judgements of caption words by networks: log-odds, and a cache on disk."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _VERSION = 3  # of the networks and of what they read: raised where they judge o
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedWords:
-    """Words of rows, by caption and place.
+    """Probabilities of alternatives for each judged word, by caption and position.
 
     Attributes:
-        captions: ``(Q,) int64`` number of the caption.
+        captions: ``(Q,) int64`` caption number of each word.
         starts: ``(Q,) int64`` index of the word's first character.
-        rows, meanings: ``(Q,) int64`` what is written, of the table that was judged by.
-        log_probs: ``(Q, K) float32`` of the row's meanings; minus infinity beyond the row.
+        rows, meanings: ``(Q,) int64`` the written word's row and meaning in the table.
+        log_probs: ``(Q, K) float32`` of each meaning of the row; minus infinity beyond the row.
     """
 
     captions: np.ndarray
@@ -47,13 +47,13 @@ def kept_judgement(
     *,
     table: RowTable | None = None,
 ) -> JudgedWords:
-    """The result of ``judge``, from the folder if it is there.
+    """Return the cached judgement, or compute it with ``judge`` and cache it.
 
     Args:
-        folder: folder of judgements, in files named after their settings; None keeps nothing.
-        settings: all that the judgement depends on beside this version's networks, as JSON.
-        judge: makes it.
-        table: rows of the words; None for the closed ones.
+        folder: cache folder, with files named after their settings; None: no cache.
+        settings: all settings of the judgement, as JSON; without the networks of this version.
+        judge: function that computes the judgement.
+        table: rows of the judged words; None: the closed rows.
     """
     if folder is None:
         return judge()
@@ -64,12 +64,12 @@ def kept_judgement(
             arrays, _ = read_tensors(path)
             return JudgedWords(**{name: arrays[name].numpy() for name in names})
     except (ValueError, KeyError, OSError) as error:
-        log.warning(f"{path}: {error}: it is computed again")
+        log.warning(f"{path}: {error}: the judgement is computed again")
     judged = judge()
     try:
         write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})
     except OSError as error:
-        log.warning(f"judgements of words cannot be cached for later starts: {error}")
+        log.warning(f"cannot cache the judgement of words: {error}; check the cache folder")
     return judged
 
 
@@ -85,14 +85,14 @@ def _key(settings: Mapping[str, Any], table: RowTable) -> str:
 def log_odds(
     log_probs: np.ndarray, meanings: np.ndarray, rivals: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-odds ``(Q,)`` of the likeliest other meaning against the written one, and that meaning.
+    """Return log-odds ``(Q,)`` of the likeliest rival against the written meaning, and the rival.
 
     Args:
-        log_probs: ``(Q, K)``, minus infinity beyond a row.
-        meanings: ``(Q,)`` what is written.
-        rivals: ``(Q, K, K) bool``: which meanings of the word's row exclude each other; those that
-            do not count for the written one. None: all do. Without a rival the log-odds are minus
-            infinity.
+        log_probs: ``(Q, K)`` log-probabilities, minus infinity beyond a row.
+        meanings: ``(Q,)`` written meanings.
+        rivals: ``(Q, K, K) bool``: which meanings of the row exclude each other; only meanings
+            that exclude the written one count. None: all meanings. Without a rival the log-odds
+            are minus infinity.
     """
     each = np.arange(len(meanings))
     if not len(meanings):
@@ -109,7 +109,7 @@ def log_odds(
 
 
 def odds_of_each(log_probs: np.ndarray, rivals: np.ndarray | None = None) -> np.ndarray:
-    """``(Q, K)`` log-odds that each meaning would have if it were written, see `log_odds`."""
+    """Return log-odds ``(Q, K)`` as if each meaning were the written one, see `log_odds`."""
     width = log_probs.shape[1]
     columns = []
     with np.errstate(invalid="ignore"):  # beyond a row both are minus infinity

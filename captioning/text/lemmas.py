@@ -1,8 +1,8 @@
-"""Dictionary forms of English words, and universal parts of speech, from Penn Treebank tags.
+"""Lemmas of English words and universal parts of speech, from Penn Treebank tags.
 
-The tag already separates "saw" the tool from "saw" the past tense, so a lemma depends on the word
-and its tag alone. A table learned from parsed captions (`learn_lemmas`) has the words that the
-rules below get wrong; all other words go by the rules.
+The tag distinguishes "saw" the tool from "saw" the past tense, so a lemma depends only on the word
+and its tag. A table learned from parsed captions (`learn_lemmas`) holds the exceptions to the
+rules below.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from captioning.runtime.files import read_json, write_json
 
-# Tags of inflected words, and their part of speech.
+# Tags of inflected words, with their part of speech.
 INFLECTED = {
     "NNS": "noun",
     "NNPS": "noun",
@@ -31,8 +31,8 @@ INFLECTED = {
 }
 # Tags of words in their dictionary form.
 PLAIN_FORMS = {"NN": "noun", "VB": "verb", "VBP": "verb", "JJ": "adjective", "RB": "adverb"}
-# Endings by tag; the first that leads to a known word wins: "boxes" is no form of "boxe".
-# A past tense in "s" is a mistagged present: "windsurfs".
+# Endings by tag; the first that gives a known word wins: "boxes" is no form of "boxe".
+# A past tense in "s" is a wrongly tagged present: "windsurfs".
 _S = (("ies", "y"), ("s", ""), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man"))
 _ED = (("ied", "y"), ("ed", "e"), ("ed", ""), *_S[:3])
 _ER = (("ier", "y"), ("er", ""), ("er", "e"))
@@ -52,12 +52,12 @@ ENDINGS = {
 VOWELS = "aeiou"
 # After these sounds and o the plural ends with "es": "boxes", "tomatoes".
 SIBILANTS = ("s", "x", "z", "ch", "sh", "o")
-# Words without a singular of the same meaning, those that the shipped tables were learned with;
+# Words without a singular of the same meaning, used when the packaged tables were learned;
 # `captioning.text.inflection` knows more.
 PLURALS_ONLY = ("clothes", "scissors", "sunglasses")
-# A learned lemma is replaced by one that is used more than so many times as often.
+# A learned lemma is replaced by a word that is this many times as frequent.
 MIN_RATIO = 5
-# Letters that a stem may end with twice: "fall-ing", but not "sitt-ing".
+# Letters that may be double at the end of a stem: "fall-ing", but not "sitt-ing".
 KEPT_DOUBLES = "lsz"
 UNSTRESSED = ("er", "en", "on", "it", "et", "el")
 
@@ -84,13 +84,13 @@ NEGATIONS = ("not", "n't", "nt")
 
 
 def universal_pos(*, tag: str, dep: str, lemma: str) -> str:
-    """The universal part of speech, as spaCy's English pipelines give it; ``"X"`` if unknown.
+    """Return the universal part of speech, as spaCy's English pipelines do; ``"X"`` if unknown.
 
     Args:
         tag: Penn Treebank tag.
-        dep: relation to the head; separates a conjunction ("while he sleeps") from a preposition,
-            and a helping verb from a full one.
-        lemma: dictionary form; all forms of "be" count as helping verbs.
+        dep: dependency relation, which distinguishes conjunctions ("while he sleeps") from
+            prepositions, and auxiliary verbs from full verbs.
+        lemma: dictionary form; all forms of "be" count as auxiliary verbs.
     """
     pos = POS_BY_TAG.get(tag, "X")
     if pos == "VERB" and (dep in ("aux", "auxpass") or lemma == "be"):
@@ -107,10 +107,10 @@ def universal_pos(*, tag: str, dep: str, lemma: str) -> str:
 
 
 class Lemmatizer:
-    """Lemmas by table, then by rule.
+    """Lemmatizer that uses a table of exceptions, then rules.
 
     Args:
-        exceptions: by tag, lower-case forms with lemmas that the rules get wrong.
+        exceptions: by tag, lower-case forms with lemmas that the rules would get wrong.
         known: dictionary forms by ``"noun"``, ``"verb"``, ``"adjective"`` and ``"adverb"``.
     """
 
@@ -120,7 +120,7 @@ class Lemmatizer:
         self._cache: dict[tuple[str, str], str] = {}
 
     def __call__(self, word: str, tag: str) -> str:
-        """The lemma, in lower case."""
+        """Return the lemma of a word, in lower case."""
         key = (word, tag)
         if key not in self._cache:
             form = word.lower()
@@ -135,7 +135,7 @@ class Lemmatizer:
         known_stem = next((stem for stem in candidates if stem in known), None)
         if known_stem is not None:
             return known_stem
-        # A word without one of the endings, such as a past participle "cut", is its own lemma.
+        # A word without a listed ending, such as the past participle "cut", is its own lemma.
         return form if form in known or not candidates else _likeliest(form, candidates)
 
 
@@ -153,7 +153,7 @@ def _stems(form: str, tag: str) -> Iterator[str]:
 
 
 def _likeliest(form: str, candidates: list[str]) -> str:
-    """The lemma of an unknown word, by the rules of English spelling."""
+    """Choose the lemma of an unknown word by the rules of English spelling."""
     if form.endswith(("sses", "shes", "ches", "xes", "zzes")):
         return form.removesuffix("es")
     if form.endswith("men"):
@@ -185,15 +185,15 @@ def _spelled_out(stem: str, candidates: list[str]) -> str:
 
 
 def learn_lemmas(words: Iterable[tuple[str, str, str]], *, min_count: int = 2) -> Lemmatizer:
-    """A lemmatizer that agrees with (word, tag, lemma) examples, by majority.
+    """Learn a lemmatizer from (word, tag, lemma) examples, by majority.
 
-    The examples may be wrong for rare words: they may give "singe" for "singing", or no singular
-    for "zebras". So if a lemma is hardly ever used as a word, and another one that the rules allow
-    is, the other one is taken.
+    Examples of rare words may be wrong: "singe" for "singing", or no singular
+    for "zebras". If a lemma hardly occurs as a word, and another lemma that the rules allow
+    does, the learned lemma is replaced by the other.
 
     Args:
-        words: examples; upper case is ignored.
-        min_count: words and exceptions with fewer occurrences are left out: most are misspelt.
+        words: examples; letter case is ignored.
+        min_count: words and exceptions with fewer occurrences are dropped, because most are typos.
     """
     counts = Counter((tag, word.lower(), lemma.lower()) for word, tag, lemma in words)
     uses: dict[str, Counter[str]] = {kind: Counter() for kind in sorted(set(INFLECTED.values()))}
@@ -215,7 +215,7 @@ def learn_lemmas(words: Iterable[tuple[str, str, str]], *, min_count: int = 2) -
 
 
 def _more_frequent(lemma: str, form: str, tag: str, uses: Counter[str]) -> str:
-    """The lemma, or another one that the rules allow and that is used far more often."""
+    """Return the lemma, or a far more frequent lemma that the rules also allow."""
     if form in PLURALS_ONLY:
         return form
     best = max(_stems(form, tag), key=lambda stem: uses[stem], default=lemma)
@@ -223,18 +223,18 @@ def _more_frequent(lemma: str, form: str, tag: str, uses: Counter[str]) -> str:
 
 
 def save_lemmas(lemmatizer: Lemmatizer, path: str | Path) -> None:
-    """Write the tables as JSON."""
+    """Write a lemmatizer's tables as JSON."""
     known = {kind: sorted(words) for kind, words in lemmatizer.known.items()}
     write_json(path, {"exceptions": lemmatizer.exceptions, "known": known}, indent=None)
 
 
 def load_lemmas(path: str | Path) -> Lemmatizer:
-    """Read a file of `save_lemmas`.
+    """Read a lemmatizer that `save_lemmas` wrote.
 
     Raises:
-        FileNotFoundError, ValueError: no such file, or not such tables.
+        FileNotFoundError, ValueError: the file is missing or has another format.
     """
     tables = read_json(path)
     if not isinstance(tables, dict) or set(tables) != {"exceptions", "known"}:
-        raise ValueError(f"{path}: must hold a lemmatizer's tables 'exceptions' and 'known'")
+        raise ValueError(f"{path} must hold a lemmatizer's tables 'exceptions' and 'known'")
     return Lemmatizer(**tables)

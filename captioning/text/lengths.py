@@ -1,4 +1,4 @@
-"""How long a caption is: its words, the levels A to E of CIC-BART-SSA, and limits of networks."""
+"""Caption lengths: word counts, the length levels A to E of CIC-BART-SSA, and network limits."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
-# First number of words of levels 1 (A) to 5 (E); a caption without words has none.
+# Smallest word count of levels 1 (A) to 5 (E); an empty caption has no level.
 LEVEL_STARTS = (1, 10, 20, 30, 40)
 
 
 def count_words(caption: str) -> int:
-    """Words between blanks that hold a letter or a digit; a full stop that stands alone is none."""
+    """Count words separated by blanks that hold a letter or digit; a lone full stop is no word."""
     return sum(any(char.isalnum() for char in word) for word in caption.split())
 
 
 def count_pieces(caption: str) -> int:
-    """Number of texts between blanks, as CIC-BART's authors count: a lone full stop is one."""
+    """Count texts separated by blanks, as CIC-BART's authors do; a lone full stop counts."""
     return len(caption.split())
 
 
 def length_level(num_words: int) -> int:
-    """Level of a number of words: 1 below 10, 2 below 20, up to 5 from 40; 0 for no words."""
+    """Return the length level: 1 below 10 words, 2 below 20, up to 5 from 40; 0 for no words."""
     return sum(num_words >= start for start in LEVEL_STARTS)
 
 
@@ -30,11 +30,11 @@ BY_SENTENCE = "curation/score=sentence_fit judges the sentences of long captions
 
 
 class ReadingLimit:
-    """Logs once that a network reads the beginnings of some texts alone.
+    """Log once that a network truncates some texts.
 
     Args:
-        network: its name.
-        most: tokens of a text that it reads, marks at the ends counted.
+        network: name of the network.
+        most: maximum tokens that the network reads, including begin and end tokens.
         instead: the remedy.
     """
 
@@ -48,10 +48,10 @@ class ReadingLimit:
         self._has_told = False
 
     def look(self, reaches: Iterable[bool]) -> None:
-        """Look at some texts.
+        """Check some texts, and log if any is too long.
 
         Args:
-            reaches: whether each has as many tokens as the network reads.
+            reaches: whether each text has as many tokens as the network can read.
         """
         if self._has_told:
             return
@@ -60,6 +60,6 @@ class ReadingLimit:
             self._has_told = True
             log.warning(
                 f"{self.network} reads {self.most} tokens of a text: {number} of {len(reached)} "
-                "reach this limit, and their further text is ignored (logged once); "
+                "reach this limit, and the remaining text is ignored (logged once); "
                 f"{self.instead}"
             )

@@ -1,9 +1,9 @@
-"""A small network that predicts a masked row word from the other data on the photo.
+"""A small network that predicts a masked caption word from its context and the photo.
 
-It reads the caption's other words, and as switches the words of the photo's other captions and
-features of the photo. The context of a word is a window of its neighbours and the bag of all other
-words of its caption; other captions and the photo's cells are read by attention. The words in other
-captions, and those expected for such a photo, add to the logits.
+It reads the caption's other words and, as options, the words of the photo's other captions and the
+photo's features. The context of a word is a window of neighbours and the bag of all other words of
+its caption; attention reads other captions and the photo's cells. Counts of words in other
+captions, and of words expected for such a photo, add to the logits.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoEvidence:
-    """The data of photos, by number of the photo.
+    """Features and expected words of photos, indexed by photo number.
 
     Attributes:
-        cells: ``(I, R, D)`` features.
-        expected: ``(I, T)`` log-ratios by thing, see `captioning.text.expected_words`.
-        things: ``(W, K)`` thing that each meaning of each row names, see `Vocabulary.things`.
+        cells: ``(I, R, D)`` cell features.
+        expected: ``(I, T)`` log-ratios per thing, see `captioning.text.expected_words`.
+        things: ``(W, K)`` thing named by each meaning of each row, see `Vocabulary.things`.
     """
 
     cells: Tensor
@@ -39,18 +39,18 @@ class PhotoEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class WordBatch:
-    """Groups of captions as tensors, padded.
+    """Groups of captions as padded tensors.
 
     Attributes:
-        tokens: ``(G, L)``.
-        owner: ``(G, L)`` caption of each token, -1 where padded.
-        keys: ``(G, K)`` places of tokens that tell something.
-        key_mask: ``(G, K) bool``, True where there is one.
-        neighbours: ``(G, K, 2 * WINDOW)`` tokens around them.
+        tokens: ``(G, L)`` token ids.
+        owner: ``(G, L)`` caption of each token, -1 in padding.
+        keys: ``(G, K)`` positions of content words.
+        key_mask: ``(G, K) bool``, False in padding.
+        neighbours: ``(G, K, 2 * WINDOW)`` tokens around each key.
         places: ``(G, Q)`` which keys are masked words.
-        rows, meanings: ``(G, Q)`` of these.
-        named: ``(G, Q, K, 2)`` what other captions name, see `Group`.
-        mask: ``(G, Q) bool``, True where there is a masked word.
+        rows, meanings: ``(G, Q)`` row and meaning of each masked word.
+        named: ``(G, Q, K, 2)`` meanings named by other captions, see `Group`.
+        mask: ``(G, Q) bool``, False in padding.
         photos: ``(G, R, D)`` features, or None.
         expected: ``(G, Q, K)`` log-ratios of each meaning of the word's row, or None.
     """
@@ -70,7 +70,7 @@ class WordBatch:
 
     @classmethod
     def of(cls, groups: Sequence[Group], photos: PhotoEvidence | None) -> WordBatch:
-        """The groups with their photos' data."""
+        """Convert groups to a batch with their photos' data."""
         numbers = torch.tensor([group.photo for group in groups])
         rows = _padded([group.rows for group in groups])
         return cls(
@@ -90,7 +90,7 @@ class WordBatch:
 
 
 def _masked_alone(words: WordBatch) -> WordBatch:
-    """The same with the masked words as the only keys."""
+    """Return the batch with only masked words as keys."""
     places = words.places
     return replace(
         words,
@@ -110,21 +110,21 @@ def _padded(values: Sequence[np.ndarray], fill: int = 0) -> Tensor:
 
 
 def _of_things(photos: PhotoEvidence, numbers: Tensor, rows: Tensor) -> Tensor:
-    """``(G, Q, K)`` what is expected of photos ``(G,)``, for the meanings of rows ``(G, Q)``."""
+    """Return expectations ``(G, Q, K)`` of photos ``(G,)`` for meanings of rows ``(G, Q)``."""
     things = photos.things[rows]
     return photos.expected[numbers].gather(1, things.flatten(1)).view(things.shape)
 
 
 def _picked(values: Tensor, places: Tensor) -> Tensor:
-    """``(G, P, D)`` of ``(G, L, D)`` at ``(G, P)``."""
+    """Select positions ``(G, P)`` of ``(G, L, D)``: ``(G, P, D)``."""
     return values.gather(1, places[..., None].expand(-1, -1, values.shape[-1]))
 
 
 class _Held:
-    """The places of a padded batch that hold something: nearly half hold nothing.
+    """Index of the non-padding positions of a batch; nearly half the positions are padding.
 
     Args:
-        mask: ``(G, P) bool``, True where there is something: N of them.
+        mask: ``(G, P) bool``, True at the N non-padding positions.
     """
 
     def __init__(self, mask: Tensor) -> None:
@@ -132,26 +132,26 @@ class _Held:
         self.numbers = mask.flatten().nonzero()[:, 0]
 
     def packed(self, values: Tensor) -> Tensor:
-        """Select the N places that hold words: ``(G, P, ...)`` to ``(N, ...)``."""
+        """Select the N non-padding positions: ``(G, P, ...)`` to ``(N, ...)``."""
         return values.flatten(0, 1).index_select(0, self.numbers)
 
     def padded(self, values: Tensor) -> Tensor:
-        """``(G, P, D)`` of ``(N, D)``, 0 where there is nothing."""
+        """Scatter ``(N, D)`` back to ``(G, P, D)``, with 0 in padding."""
         empty = values.new_zeros(self.shape.numel(), values.shape[-1])
         return empty.index_copy(0, self.numbers, values).unflatten(0, self.shape)
 
     def among(self, places: Tensor, masked: _Held) -> Tensor:
-        """``(M,)`` numbers among the N of the places ``(G, Q)`` that ``masked`` holds."""
+        """Return packed indices ``(M,)`` of positions ``(G, Q)`` that ``masked`` selects."""
         ranks = self.numbers.new_zeros(self.shape.numel())
         ranks[self.numbers] = torch.arange(len(self.numbers))
         return masked.packed(ranks.view(self.shape).gather(1, places))
 
 
 class _Dropout(nn.Module):
-    """Dropout by bytes of numpy's generator: torch draws its masks ten times as slowly on a CPU.
+    """Dropout with numpy's random bytes, ten times as fast as torch's masks on a CPU.
 
     Args:
-        share: share of the values that are left out, rounded to 256ths.
+        share: dropout probability, rounded to 256ths.
     """
 
     def __init__(self, share: float) -> None:
@@ -160,7 +160,7 @@ class _Dropout(nn.Module):
         self._generator = np.random.default_rng(int(torch.randint(2**62, ()).item()))
 
     def forward(self, values: Tensor, held: _Held) -> Tensor:
-        """Of the same mean, in training; ``values (N, D)`` are of a padded batch."""
+        """Drop values ``(N, D)`` of a padded batch in training; the mean is preserved."""
         if not self.training or not self._least:
             return values
         size = held.shape.numel() * values.shape[-1]
@@ -170,17 +170,17 @@ class _Dropout(nn.Module):
 
 
 class MaskedWords(nn.Module):
-    """Logits of the meanings of a row for masked words.
+    """Network that gives the logits of a row's meanings for masked words.
 
     Args:
         num_tokens: size of the vocabulary.
-        meaning_tokens: ``(M,)`` token of each meaning's first word, rows one after another.
+        meaning_tokens: ``(M,)`` token of each meaning's first word, row after row.
         row_sizes: number of meanings of each row.
-        photo_size: size of the features of a photo's cells; 0: photos are not read.
-        siblings: whether the photo's other captions are read.
+        photo_size: feature size of a photo's cells; 0: photos are ignored.
+        siblings: whether the network reads the photo's other captions.
         width: width of embeddings; contexts are twice as wide.
-        num_heads: number of heads of attention.
-        dropout: dropout of contexts, in [0, 1).
+        num_heads: number of attention heads.
+        dropout: dropout probability of contexts, in [0, 1).
     """
 
     def __init__(
@@ -227,10 +227,10 @@ class MaskedWords(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
 
     def forward(self, words: WordBatch) -> Tensor:
-        """Logits ``(N, K)`` of the meanings of each masked word's row, K the most of any row.
+        """Return logits ``(N, K)`` of the meanings of each masked word's row.
 
-        The words are those of ``words.mask``, in its order. Places beyond a row hold minus
-        infinity.
+        The words are selected by ``words.mask``, in its order. K is the size of the largest row;
+        positions beyond a row are minus infinity.
         """
         if not self.siblings:
             words = _masked_alone(words)  # no other word is read by attention
@@ -266,7 +266,7 @@ class MaskedWords(nn.Module):
         return logits.masked_fill(~self.inside[rows], -torch.inf)
 
     def _context(self, embedded: Tensor, known: Tensor, words: WordBatch, keys: _Held) -> Tensor:
-        """``(N, 2 * width)`` of each key without the key itself."""
+        """Return each key's context ``(N, 2 * width)`` without the key itself."""
         number = int(words.owner.max()) + 1
         is_of = functional.one_hot(words.owner.clamp_min(0), number).to(embedded.dtype)
         is_of = is_of * (words.owner >= 0)[..., None]
@@ -277,7 +277,7 @@ class MaskedWords(nn.Module):
         return self.dropout(functional.relu(self.near(near) + self.bag(bag)), keys)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """``(G, Q, inner)``: each word reads what belongs to its group; zero where nothing does."""
+        """Attend within each group, ``(G, Q, inner)``; zero where a group has no keys."""
         size = query.shape[-1] // self.num_heads
 
         def heads(values: Tensor) -> Tensor:
@@ -294,12 +294,12 @@ class MaskedWords(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class WordTraining:
-    """How `MaskedWords` are trained.
+    """Training settings of `MaskedWords`.
 
     Attributes:
-        num_epochs: passes over the photos.
-        batch_size: photos with their captions.
-        lr: learning rate of AdamW, falling to 0 in a half cosine.
+        num_epochs: number of passes over the photos.
+        batch_size: number of photos, with all their captions.
+        lr: learning rate of AdamW, with cosine decay to 0.
         weight_decay: weight decay of AdamW.
     """
 
@@ -310,7 +310,7 @@ class WordTraining:
 
 
 def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
-    """A network with fresh parameters; for settings see `MaskedWords`."""
+    """Create a network with new parameters; for settings see `MaskedWords`."""
     rows = vocabulary.table.rows
     firsts = [words[0] for row in rows for words in row.meanings]
     tokens = torch.tensor([vocabulary.numbers[word] for word in firsts])
@@ -328,15 +328,15 @@ def fit(
     seed: int,
     progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Train to predict every word of a row in all groups.
+    """Train a network to predict every row word in all groups.
 
     Args:
-        network: is changed.
+        network: network, changed in place.
         groups: captions by photo.
-        photos: the photos' cells of ``photo_size`` values; None: they are not read.
+        photos: cell features with ``photo_size`` values; None: photos are ignored.
         training: see `WordTraining`.
-        seed: the order's seed; parameters and dropout are drawn from torch's generator.
-        progress: called with the share of the work that is done.
+        seed: seed of the batch order; parameters and dropout use torch's generator.
+        progress: function that receives the completed fraction of the work.
     """
     groups = [group for group in groups if len(group.places)]
     size = training.batch_size
@@ -360,11 +360,11 @@ def fit(
 
 
 class FusedAdamW:
-    """The fused AdamW of torch, whose own class imports torch's compiler: two seconds.
+    """Fused AdamW of torch, without torch's own class, whose compiler import takes two seconds.
 
     Args:
         parameters: parameters to train.
-        weight_decay: their weight decay.
+        weight_decay: weight decay of the parameters.
     """
 
     def __init__(self, parameters: list[nn.Parameter], *, weight_decay: float) -> None:
@@ -376,7 +376,7 @@ class FusedAdamW:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], lr: float) -> None:
-        """Change them, by gradients of theirs."""
+        """Update the parameters with their gradients."""
         torch._foreach_add_(self._steps, 1)  # pyright: ignore[reportPrivateImportUsage]
         torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
             [*self.parameters], [*gradients], self._means, self._squares, [], self._steps,
@@ -386,13 +386,13 @@ class FusedAdamW:
 
 
 def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
-    """Mean negative log-likelihood of the written words, in nats."""
+    """Return the mean negative log-likelihood of the written words, in nats."""
     log_probs = network(batch).log_softmax(-1)
     return -log_probs.gather(-1, batch.meanings[batch.mask][:, None]).mean()
 
 
 def _row_places(sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """``(W, K)`` number of each row's meanings among all, and whether there is one."""
+    """Return ``(W, K)`` index of each row's meanings among all meanings, and its mask."""
     offsets = torch.arange(int(sizes.max()))
     starts = sizes.cumsum(0) - sizes
     inside = offsets < sizes[:, None]
@@ -407,9 +407,9 @@ def predict(
     *,
     batch_size: int = 64,
 ) -> np.ndarray:
-    """Log-probabilities ``(Q, K) float32`` of all words of rows, group by group.
+    """Return log-probabilities ``(Q, K) float32`` for all row words, group by group.
 
-    K is the most meanings that a row has; places beyond a word's row hold minus infinity. For
+    K is the size of the largest row; positions beyond a word's row are minus infinity. For
     arguments see `fit`.
     """
     results = [np.zeros((0, network.inside.shape[1]), np.float32)]

@@ -1,4 +1,4 @@
-"""A language model of word n-grams, learned from captions in seconds: no weights needed."""
+"""Word n-gram language model, learned from captions in seconds, without pretrained weights."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ START, RARE = "<s>", "<rare>"
 
 
 class NgramLanguageModel(AbstractLanguageModel):
-    """Each word given the two before it, by absolute discounting (Ney et al., 1994).
+    """Trigram language model with absolute discounting (Ney et al., 1994).
 
     ``p(w | h) = max(c(h w) − d, 0) / c(h) + d n(h) / c(h) · p(w | shorter h)``, n(h) the number of
-    different words that follow h; without history, frequencies plus one. Letter case does not
-    matter, and all rare words are one token.
+    different words that follow h; without history, add-one frequencies. Letter case is
+    ignored, and all rare words share one token.
 
     Args:
         texts: training texts.
         discount: d, in (0, 1).
-        min_count: a word with fewer occurrences is rare.
+        min_count: minimum occurrences of a word that is not rare.
         name: readable name.
 
     Raises:
-        ValueError: no words, or a discount out of its range.
+        ValueError: no words, or a discount out of range.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class NgramLanguageModel(AbstractLanguageModel):
         name: str = "trigrams",
     ) -> None:
         if not 0 < discount < 1:
-            raise ValueError(f"discount must lie between 0 and 1: got {discount}")
+            raise ValueError(f"discount must be between 0 and 1: got {discount}")
         self.name, self._discount = name, discount
         lines = [words_and_marks(text) for text in texts]
         counts = Counter(word for line in lines for word in line)
@@ -55,23 +55,23 @@ class NgramLanguageModel(AbstractLanguageModel):
                     self._grams[*history[start:], word] += 1
                     self._total[history[start:]] += 1
         if not self._grams:
-            raise ValueError("a language model needs texts with words: got none")
+            raise ValueError("the n-gram model needs training texts with words: got none")
         self._kinds = Counter(gram[:-1] for gram in self._grams)
         self._cache: dict[tuple[str, ...], float] = {}
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        """See `AbstractLanguageModel`; a token is a word or a punctuation mark."""
+        """Return log-probabilities of words and punctuation marks; see `AbstractLanguageModel`."""
         return [
             torch.tensor([self._log_prob((*h, w)) for h, w in self._steps(words_and_marks(text))])
             for text in texts
         ]
 
     def log_prob_after(self, before: Sequence[str], words: Sequence[str]) -> float:
-        """Log-probability of words after others, or at a text's beginning.
+        """Return the log-probability of words after other words, or at the start of a text.
 
         Args:
-            before: words of the text so far, in lower case; may be empty.
-            words: the next ones.
+            before: previous words of the text, in lower case; may be empty.
+            words: the next words.
         """
         steps = self._steps([*before, *words])[len(before) :]
         return sum(self._log_prob((*history, word)) for history, word in steps)
@@ -99,5 +99,5 @@ class NgramLanguageModel(AbstractLanguageModel):
 
 
 def words_and_marks(text: str) -> list[str]:
-    """Words and punctuation marks of a text, in lower case."""
+    """Split a text into words and punctuation marks, in lower case."""
     return _WORD.findall(text.lower())

@@ -1,7 +1,7 @@
-"""Words for objects, in the singular and in the plural.
+"""Find words that name objects, in the singular and in the plural.
 
 COS-CVAE (Mahajan and Roth, 2020, section 3.1) splits a caption into its objects and the context
-around them. Objects are words and pairs of words of a list, compared by their lemma.
+around them. Objects are words and word pairs of a list, compared by their lemma.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 
 NONE, SINGULAR, PLURAL = range(3)
-# Words that replace an object in a context as text.
+# Placeholders for objects in a context text.
 PLACEHOLDERS = {SINGULAR: "something", PLURAL: "things"}
 
-# COCO's 80 classes, each with the words for it in captions.
+# COCO's 80 classes, each with the words that captions use for it.
 COCO_OBJECTS = (
     "person,man,woman,boy,girl,child,kid,baby,toddler,people,guy,lady,player,rider,skier,surfer,"
     "skateboarder,snowboarder,adult,teenager,batter,catcher,pitcher,umpire,crowd",
@@ -39,19 +39,19 @@ COCO_OBJECTS = (
     "hair drier,hair dryer", "toothbrush",
 )  # fmt: skip
 
-# Plurals without a plural ending.
+# Plurals without a regular ending.
 UNMARKED_PLURALS = ("people", "cattle", "police")
 Labels = Mapping[str, frozenset[str]]
-"""Names of a class, by each of them."""
+"""All names of a class, by each of its names."""
 LEMMAS = Path(__file__).parent / "weights" / "captions_parser" / "lemmas.json"
 
 
 class ObjectWords:
-    """Finds the words of a caption that name objects, and whether they name one or several.
+    """Find the words of a caption that name objects, and whether they are singular or plural.
 
     Args:
-        names: words and pairs of words, in the singular or as listed; longer names are skipped.
-        lemmatizer: gives the singular of a plural.
+        names: words and word pairs, in the singular or as listed; longer names are skipped.
+        lemmatizer: lemmatizer that gives singulars.
 
     Raises:
         ValueError: no name of one or two words.
@@ -63,22 +63,22 @@ class ObjectWords:
         self.words = frozenset(name[0] for name in split_names if len(name) == 1)
         self.pairs = frozenset(name for name in split_names if len(name) == 2)
         if not self.words and not self.pairs:
-            raise ValueError("object names must have one or two words: got none")
+            raise ValueError("object names must be one or two words: got no such name")
 
     def number(self, word: str) -> int:
-        """`SINGULAR` or `PLURAL` for a word that names an object, `NONE` for any other."""
+        """Return `SINGULAR` or `PLURAL` for an object word, `NONE` for other words."""
         return self._number(word, word in self.words, self.lemma(word) in self.words)
 
     def number_of_pair(self, first: str, second: str) -> int:
-        """The same for two successive words."""
+        """Return `SINGULAR`, `PLURAL` or `NONE` for two successive words."""
         as_is, in_singular = (first, second), (first, self.lemma(second))
         return self._number(second, as_is in self.pairs, in_singular in self.pairs)
 
     def numbers(self, words: Sequence[str]) -> list[int]:
-        """The number of each word of a caption; both words of a pair have the pair's.
+        """Return the number of each word of a caption; both words of a pair have the pair's number.
 
-        A pair wins over single words ("hot dog" is not a dog). Where two pairs overlap, the shared
-        word has the number of the earlier pair.
+        A pair overrides single words ("hot dog" is not a dog). Where two pairs overlap, the shared
+        word belongs to the earlier pair.
         """
         numbers = [self.number(word) for word in words]
         for place in range(len(words) - 2, -1, -1):
@@ -88,7 +88,7 @@ class ObjectWords:
         return numbers
 
     def spans(self, words: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Start, end and number of each object of a caption, in order."""
+        """Return start, end and number of each object of a caption, in order."""
         spans, place = [], 0
         while place < len(words):
             number = self.number_of_pair(*words[place : place + 2]) if words[place + 1 :] else NONE
@@ -100,7 +100,7 @@ class ObjectWords:
         return spans
 
     def context(self, words: Sequence[str]) -> str:
-        """The caption as text with a placeholder for each object, for sentence encoders."""
+        """Replace each object by a placeholder, as text for sentence encoders."""
         parts, done = [], 0
         for start, end, number in self.spans(words):
             parts += [*words[done:start], PLACEHOLDERS[number]]
@@ -108,33 +108,33 @@ class ObjectWords:
         return " ".join([*parts, *words[done:]])
 
     def lemma(self, word: str) -> str:
-        """The singular of a plural; any other word unchanged."""
+        """Return the singular of a plural; other words stay unchanged."""
         return self._lemmatizer(word, "NNS")
 
     def _number(self, word: str, is_listed: bool, singular_is_listed: bool) -> int:
         if not is_listed and not singular_is_listed:
             return NONE
-        # Lists hold plurals too ("giraffes", "jeans").
+        # Lists may hold plurals ("giraffes", "jeans").
         return PLURAL if word in UNMARKED_PLURALS or self.lemma(word) != word else SINGULAR
 
 
 @cache
 def build_object_words(source: str = "coco") -> ObjectWords:
-    """Object words of a list.
+    """Build the object words of a list.
 
     Args:
-        source: ``"coco"``, or a file with a class a line, its names separated by commas, as Visual
-            Genome's ``objects_vocab.txt``.
+        source: ``"coco"``, or a file with one class per line and its names separated by commas,
+            such as Visual Genome's ``objects_vocab.txt``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no name of one or two words in it.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds no name of one or two words.
     """
     lines: Iterable[str] = COCO_OBJECTS
     if source != "coco":
         if not Path(source).is_file():
             raise FileNotFoundError(
-                f"objects={source}: no such file; give coco, or a file with one class a line, such "
+                f"objects={source} does not exist; give coco, or a file with a class a line, such "
                 f"as "
                 "Visual Genome's objects_vocab.txt"
             )
@@ -144,20 +144,20 @@ def build_object_words(source: str = "coco") -> ObjectWords:
 
 
 def build_labels(source: str = "coco") -> Labels:
-    """Which box labels show an object, by the object's name, besides its own name.
+    """Return, for each object name, the other box labels that show the object.
 
     Args:
-        source: as in `build_object_words`; the names of one class mean the same boxes: a man has a
-            box labelled person.
+        source: see `build_object_words`; all names of a class share their boxes: a man may have
+            a box labelled person.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: the file does not exist.
     """
     lines: Iterable[str] = COCO_OBJECTS
     if source != "coco":
         if not Path(source).is_file():
             raise FileNotFoundError(
-                f"labels={source}: no such file; give coco or a list of classes"
+                f"labels={source} does not exist; give coco or a list of classes"
             )
         lines = Path(source).read_text(encoding="utf-8").splitlines()
     groups: dict[str, set[str]] = defaultdict(set)

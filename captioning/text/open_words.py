@@ -1,11 +1,11 @@
-"""Rows of nouns, verbs and adjectives that are made from the captions themselves.
+"""Build rows of competing nouns, verbs and adjectives from the captions themselves.
 
-Words of one part of speech and form that stand in like places compete for a place: *hill*, *slope*
-and *path*; *poses* and *kneels*. The parser's tags say the part of speech, and the words around a
-word say how alike two places are. Two words of a row that captions of one photo use for each other
-(*child*, *kid*) are one meaning: neither is wrong where the other is right.
+Words of one part of speech and form compete if they occur in similar contexts: *hill*, *slope*
+and *path*; *poses* and *kneels*. Part-of-speech tags come from the parser, and similarity from
+neighbouring words. Two words of a row that captions of one photo use for each other
+(*child*, *kid*) count as one meaning, because both are right for the same thing.
 
-The time grows with the number of words in all captions; the number of words in rows is bounded.
+The run time grows with the number of words in all captions; the number of row words is bounded.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ def with_open_rows(
     tables: Sequence[RowTable] = (),
     seed: int = 0,
 ) -> RowTable:
-    """The closed rows, further rows, and rows of the captions' other words, see `open_rows`."""
+    """Combine the closed rows, further rows, and rows of other caption words, see `open_rows`."""
     known = joined([closed_rows(), *tables])
     return joined([known, open_rows(captions, photos, without=known.same.keys(), seed=seed)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Word:
-    """A word of a row to come.
+    """A candidate word for a row.
 
     Attributes:
-        text: in small letters.
-        tag: most frequent Penn Treebank tag.
-        count: captions that hold it.
-        lemma: its dictionary form.
+        text: word in lower case.
+        tag: its most frequent Penn Treebank tag.
+        count: number of captions with the word.
+        lemma: dictionary form.
     """
 
     text: str
@@ -80,14 +80,14 @@ def open_rows(
     tagger: CaptionTagger | None = None,
     seed: int = 0,
 ) -> RowTable:
-    """Rows of the captions' words, topics `OPEN_TOPICS`.
+    """Build rows from the captions' words, with the topics `OPEN_TOPICS`.
 
     Args:
         captions: ``N`` texts.
-        photos: ``N`` numbers of their photos.
-        without: words in small letters that stand in other rows.
-        tagger: tells parts of speech; None for the packaged one.
-        seed: seed of the words' order within a row, so that two tables differ.
+        photos: photo number of each caption.
+        without: lower-case words that belong to other rows.
+        tagger: part-of-speech tagger; None: the packaged tagger.
+        seed: seed of the word order within a row; different seeds give different tables.
 
     Raises:
         ImportError: spaCy is not installed.
@@ -118,7 +118,7 @@ def _words(
     without: Collection[str],
     tagger: CaptionTagger,
 ) -> list[_Word]:
-    """Those that are frequent enough, the most frequent first."""
+    """Return the sufficiently frequent words, most frequent first."""
     counts = Counter(word for text in texts for word in set(text))
     tags: dict[str, Counter[str]] = {}
     for caption in tagger.tag(captions):
@@ -136,7 +136,7 @@ def _words(
 
 
 def _vectors(texts: Sequence[Sequence[str]], words: Sequence[str]) -> np.ndarray:
-    """``(W, D)`` of length 1: positive pointwise mutual information with neighbours, reduced."""
+    """Return unit vectors ``(W, D)`` of words from mutual information with their neighbours."""
     number = {word: place for place, word in enumerate(words)}
     ranked = Counter(word for text in texts for word in text).most_common(_CONTEXTS)
     contexts = {word: place for place, (word, _) in enumerate(ranked)}
@@ -155,7 +155,7 @@ def _vectors(texts: Sequence[Sequence[str]], words: Sequence[str]) -> np.ndarray
 
 
 def _reduced(values: np.ndarray) -> np.ndarray:
-    """Rows of length 1 in the span of the largest components, by subspace iteration."""
+    """Project rows to the largest components by subspace iteration, with unit length."""
     centred = values - values.mean(0) if len(values) else values
     basis = np.random.default_rng(0).standard_normal((values.shape[1], _DIMENSIONS))
     basis = basis.astype(np.float32)
@@ -166,9 +166,9 @@ def _reduced(values: np.ndarray) -> np.ndarray:
 
 
 def _clusters(vectors: np.ndarray, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Words by likeness: one leads, mostly a frequent one, and the nearest that are free follow."""
+    """Yield clusters of similar words: a leading word and its nearest unused words."""
     free = np.ones(len(vectors), dtype=bool)
-    # words come by frequency: a little shuffled, so that other leaders make other rows
+    # words come by frequency: slightly shuffled, so that other seeds give other leaders
     order = np.argsort(np.log(np.arange(len(vectors)) + 1) + rng.random(len(vectors)))
     for leader in order.tolist():
         if free[leader]:
@@ -179,12 +179,12 @@ def _clusters(vectors: np.ndarray, rng: np.random.Generator) -> Iterator[list[in
 
 
 class _Sharing:
-    """How often words are said of one photo by different captions.
+    """Counts of words that different captions use for the same photo.
 
     Args:
         texts: words of each caption.
-        photos: number of each caption's photo.
-        words: that are counted.
+        photos: photo number of each caption.
+        words: words to count.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class _Sharing:
                     self._captions.setdefault(word, set()).add((photo, place))
 
     def meanings(self, words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Words of a row, those together that are said for the same thing."""
+        """Group the words of a row into meanings: words used for the same thing."""
         meanings: list[list[str]] = []
         for word in words:
             for meaning in meanings:
@@ -215,7 +215,7 @@ class _Sharing:
         return tuple(tuple(meaning) for meaning in meanings)
 
     def _is_same(self, first: str, second: str) -> bool:
-        """Whether captions of a photo agree on the two as they agree on one of them."""
+        """Whether captions of a photo agree on two words as they agree on one of them."""
         mine, others = self._counts[first], self._counts[second]
         photos = mine.keys() & others.keys()
         shared = sum(mine[photo] * others[photo] for photo in photos)
@@ -231,7 +231,7 @@ class _Sharing:
 def _with_forms(
     same: Mapping[str, frozenset[str]], words: Sequence[_Word]
 ) -> dict[str, frozenset[str]]:
-    """By word of a row all words of its meaning and their other forms."""
+    """Return, for each word of a row, all words of its meaning and their other forms."""
     by_lemma: dict[tuple[str, str], set[str]] = {}
     lemma_of = {}
     for word in words:

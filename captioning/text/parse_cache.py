@@ -1,4 +1,4 @@
-"""Parses on disk, keyed by caption; two processes may use one file at once."""
+"""Cache of parses on disk, keyed by caption; several processes may share a file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from captioning.types import Parse, Token
 
 COLUMNS = ("text", "lemma", "pos", "tag", "dep", "head")
-# Seconds that a process waits for another's write.
+# Seconds that a process waits for another process's write.
 PATIENCE = 120.0
 MAX_KEYS_PER_QUERY = 500
 
 
 def pack(parse: Parse) -> str:
-    """A parse as six lines, one a column; no value holds white space."""
+    """Write a parse as six lines, one per column; no value holds white space."""
     return "\n".join(" ".join(str(getattr(token, name)) for token in parse) for name in COLUMNS)
 
 
 def unpack(text: str) -> Parse:
-    """The parse that `pack` wrote."""
+    """Read a parse that `pack` wrote."""
     columns = [line.split(" ") for line in text.split("\n")]
     return tuple(
         Token(text=word, lemma=lemma, pos=pos, tag=tag, dep=dep, head=int(head))
@@ -35,20 +35,20 @@ def _key(caption: str) -> bytes:
 
 
 class ParseCache:
-    """A table from captions to parses of one pipeline or model, in one SQLite file.
+    """SQLite cache from captions to parses of one pipeline or model.
 
-    SQLite locks the file while a process writes. This needs a file system with locks: local disks
-    have them, some network file systems do not.
+    SQLite locks the file while a process writes, so the file system must support locks: local disks
+    do, some network file systems do not.
 
     Args:
-        path: the file; created with its folders at the first write.
+        path: the file; created with its folders on the first write.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def read(self, captions: Sequence[str]) -> dict[str, str]:
-        """Packed parses of the captions that the file holds."""
+        """Return the packed parses of the captions that the file holds."""
         if not self.path.exists():
             return {}
         by_key = {_key(caption): caption for caption in captions}
@@ -63,7 +63,7 @@ class ParseCache:
         return parses
 
     def write(self, parses: Iterable[tuple[str, str]]) -> None:
-        """Store (caption, packed parse) pairs, all or none of them."""
+        """Store (caption, packed parse) pairs in one transaction."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as connection, connection:
             connection.executemany(
@@ -73,11 +73,11 @@ class ParseCache:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """The open file; its table is created if it is missing.
+        """Open the file, and create its table if needed.
 
         Raises:
-            ValueError: the file is no cache of parses.
-            OSError: it cannot be read or written, or another process keeps it locked.
+            ValueError: the file is not a parse cache.
+            OSError: the file cannot be read or written, or stays locked by another process.
         """
         try:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection:
@@ -88,7 +88,7 @@ class ParseCache:
                 yield connection
         except sqlite3.OperationalError as error:
             raise OSError(
-                f"{self.path}: {error}; free space, or choose another cache folder"
+                f"{self.path}: {error}; free disk space, or choose another cache folder"
             ) from error
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{self.path}: {error}; delete it, parses are made again") from error
+            raise ValueError(f"{self.path}: {error}; delete the file, then rerun") from error

@@ -1,4 +1,4 @@
-"""Captions parsed by a spaCy pipeline: the one in this package, or any other by name or folder."""
+"""Parse captions with a spaCy pipeline: the packaged one, or another by name or folder."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from captioning.types import Parse, Token
 PURPOSE = "parsing captions"
 PACKAGED = Path(__file__).parent / "weights" / "captions_parser"
 LEMMAS_FILE = "lemmas.json"
-# Increased when the same pipeline gives other parses, so that no old ones are read from a cache.
+# Increase when the same pipeline gives other parses, to invalidate cached parses.
 FORMAT = 2
 BATCH_SIZE = 256
-# Captions between two writes to the cache, so the most that a killed process loses.
+# Captions between two cache writes: at most so many parses are lost with the process.
 CHUNK_SIZE = 4096
-# Fewer captions do not pay for loading the pipeline in a second process.
+# With fewer captions, loading the pipeline in a second process does not pay off.
 WORTH_A_PROCESS = 10_000
 MAX_CHARACTERS = 1_000_000
 UNUSED_COMPONENTS = ("ner", "senter")
 
 
 class SpacyParser(AbstractParser):
-    """Words, tags, lemmas and dependencies by a spaCy pipeline.
+    """Parser that returns words, tags, lemmas and dependencies from a spaCy pipeline.
 
-    White space is collapsed first, so that it gives no tokens; lone surrogates, which UTF-8 lacks,
-    become question marks. Lemmas are lower case; if the pipeline has no lemmatiser, they and the
+    White space is collapsed first and gives no tokens. Lone surrogates, which UTF-8 lacks,
+    become question marks. Lemmas are lower case; without a lemmatiser in the pipeline, lemmas and
     universal parts of speech come from `captioning.text.lemmas`.
 
     Args:
         folder: a saved pipeline with tagger and parser.
         name: readable name.
         cache_folder: caches parses in a file named after the pipeline's content; None: no cache.
-        num_processes: the largest number; more than one only for more than 10,000 captions that are
-            not in the cache. A script that uses them needs ``if __name__ == "__main__"``.
+        num_processes: maximum number of processes; more than one only if over 10,000 captions are
+            not in the cache. Scripts that use several need ``if __name__ == "__main__"``.
 
     Attributes:
-        fingerprint: changes with any file of the pipeline and with spaCy's version.
+        fingerprint: hash of the pipeline's files and spaCy's version.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class SpacyParser(AbstractParser):
             self._cache = ParseCache(Path(cache_folder) / f"{self.fingerprint[:16]}.sqlite")
 
     def parse(self, captions: Sequence[str]) -> list[Parse]:
-        """One parse a caption, in order; ``()`` for a caption without words.
+        """Return one parse per caption, in order; ``()`` for a caption without words.
 
         Raises:
-            TypeError: a caption is not text.
+            TypeError: a caption is not a string.
             ValueError: a caption of more than a million characters, or a damaged cache.
             OSError: the cache cannot be written.
         """
@@ -95,10 +95,10 @@ class SpacyParser(AbstractParser):
         return [parsed[text] for text in texts]
 
     def _run(self, chunks: list[list[str]]) -> Iterator[list[str]]:
-        """Packed parses of each chunk, in order."""
+        """Yield packed parses of each chunk, in order."""
         num_processes = min(self.num_processes, len(chunks), num_cores())
         if num_processes > 1 and sum(map(len, chunks)) > WORTH_A_PROCESS:
-            # Not forked: a fork would break torch's running threads.
+            # Spawned, not forked: a fork would break torch's running threads.
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(
                 num_processes, context, initializer=_start_worker, initargs=(self.folder,)
@@ -112,7 +112,7 @@ class SpacyParser(AbstractParser):
 
 
 class _Pipeline:
-    """A loaded pipeline."""
+    """A loaded spaCy pipeline that returns packed parses."""
 
     def __init__(self, folder: Path) -> None:
         self.nlp = load_pipeline(folder)
@@ -120,7 +120,7 @@ class _Pipeline:
         self.lemmatizer = load_lemmas(table) if table.is_file() else None
 
     def run(self, texts: list[str]) -> list[str]:
-        """Packed parses of texts."""
+        """Return packed parses of texts."""
         docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
         return [pack(_to_parse(doc, self.lemmatizer)) for doc in docs]
 
@@ -139,11 +139,11 @@ def _run_in_worker(texts: list[str]) -> list[str]:
 
 def _checked(caption: str, index: int) -> str:
     if not isinstance(caption, str):
-        raise TypeError(f"captions must be text: number {index} is {type(caption).__name__}")
+        raise TypeError(f"captions must be strings: number {index} is {type(caption).__name__}")
     text = " ".join(caption.split()).encode("utf-8", "replace").decode("utf-8")
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
-            f"caption {index} has {len(text)} characters, at most {MAX_CHARACTERS} are parsed: is "
+            f"caption {index} has {len(text)} characters, the maximum is {MAX_CHARACTERS}: was "
             "a whole file read as one caption?"
         )
     return text
@@ -164,10 +164,10 @@ def _to_token(token: Any, lemmatizer: Lemmatizer | None) -> Token:
 
 
 def load_pipeline(folder: Path) -> Any:
-    """A spaCy pipeline, without the components that parsing does not need.
+    """Load a spaCy pipeline without components that parsing does not need.
 
     Raises:
-        ValueError: it has no tagger or parser, or is not for the installed spaCy.
+        ValueError: the pipeline has no tagger or parser, or needs another spaCy version.
     """
     spacy = import_extra("spacy", extra="parser", purpose=PURPOSE)
 
@@ -176,23 +176,23 @@ def load_pipeline(folder: Path) -> Any:
             nlp = spacy.load(folder, exclude=list(UNUSED_COMPONENTS))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ValueError(
-            f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install it "
-            "again in the version that this spaCy needs"
+            f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install the "
+            "version of the pipeline that this spaCy needs"
         ) from error
     missing = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
     if missing:
         raise ValueError(
-            f"{folder}: the pipeline has no {' and no '.join(missing)}, only {nlp.pipe_names}; "
-            "choose one that has both"
+            f"{folder}: the pipeline lacks {' and '.join(missing)}, it has only {nlp.pipe_names}; "
+            "choose a pipeline with both"
         )
     return nlp
 
 
 def fast_arrays() -> AbstractContextManager[None]:
-    """Models that are built in this context multiply with NumPy's library.
+    """Build models in this context with NumPy's matrix library.
 
-    spaCy's own library (BLIS) falls back to plain loops on unknown processors, and was three times
-    slower there. A chosen GPU stays in use.
+    spaCy's own library (BLIS) falls back to plain loops on unknown CPUs, where it was three times
+    slower. A chosen GPU stays in use.
     """
     from thinc.api import get_current_ops, use_ops
 
@@ -204,14 +204,14 @@ def _spacy_version() -> str:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash of a pipeline's files, spaCy's version and the format of parses."""
+    """Return a hash of a pipeline's files, spaCy's version and the format of parses."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{FORMAT} {_spacy_version()} {content_hash(folder)}".encode())
     return digest.hexdigest()
 
 
 def content_hash(folder: Path) -> str:
-    """Hash of the names and contents of all files in a folder, without byte code."""
+    """Return a hash of the names and contents of a folder's files, without byte code."""
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
@@ -226,10 +226,10 @@ def content_hash(folder: Path) -> str:
 def build_caption_parser(
     *, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
-    """The parser in this package, trained on captions: docs/cards/caption_parser.md.
+    """Build the packaged parser, trained on captions: docs/cards/caption_parser.md.
 
     Raises:
-        ValueError: its files differ from the packaged ones.
+        ValueError: the pipeline's files differ from the packaged ones.
     """
     card = read_json(PACKAGED.with_suffix(".json"))
     if content_hash(PACKAGED) != card["content_hash"]:
@@ -246,23 +246,23 @@ def build_caption_parser(
 def build_spacy_parser(
     *, name: str, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
-    """A parser by the name of an installed spaCy pipeline, or by folder.
+    """Build a parser from an installed spaCy pipeline or a folder.
 
-    The package's own code is not imported. spaCy stores its own parts as msgpack and arrays;
-    PyTorch loads parts in PyTorch, so install only pipelines that you trust.
+    The pipeline package's code is not imported. spaCy's own components load from msgpack and
+    arrays; PyTorch components may load pickles, so install only pipelines that you trust.
 
     Raises:
-        FileNotFoundError: no such package and no such folder.
+        FileNotFoundError: neither a package nor a folder of this name exists.
     """
     folder = Path(name)
     if not (folder / "meta.json").is_file():
-        # Names with dots or slashes are folders that are not there.
+        # Names with dots or slashes are folders that do not exist.
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
         if spec is None or spec.origin is None:
             raise FileNotFoundError(
-                f"no spaCy pipeline {name!r} is installed and no such folder has a meta.json: "
-                f"python -m spacy download {name}, or name a saved pipeline's folder, or use "
-                "parser=captions, which needs nothing more"
+                f"spaCy pipeline {name!r} is neither installed nor a folder with meta.json: run "
+                f"python -m spacy download {name}, or give a saved pipeline's folder, or use "
+                "parser=captions, which needs no further files"
             )
         folder = _inside(Path(spec.origin).parent, name)
     return SpacyParser(
@@ -274,10 +274,10 @@ def build_spacy_parser(
 
 
 def _inside(package: Path, name: str) -> Path:
-    """The folder of the pipeline's files inside its package, such as ``en_core_web_sm-3.8.0``."""
+    """Return the folder of a pipeline's files in its package, such as ``en_core_web_sm-3.8.0``."""
     folders = sorted(file.parent for file in package.glob("*/meta.json"))
     if not folders:
         raise FileNotFoundError(
-            f"{name!r} is a Python package, but not a spaCy pipeline: {package}"
+            f"{name!r} is a Python package but no spaCy pipeline: {package}; choose another name"
         )
     return folders[-1]

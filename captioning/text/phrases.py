@@ -1,6 +1,6 @@
-"""Parts of captions: nouns, noun phrases with their attributes, verbs with their arguments.
+"""Extract nouns, noun phrases with attributes, and verbs with arguments from parsed captions.
 
-Pure functions of a `Parse`; relations are named by spaCy's English (ClearNLP) labels.
+Pure functions of a `Parse`; relations use spaCy's English (ClearNLP) labels.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ NOUNS = ("NOUN", "PROPN")
 SUBJECTS = ("nsubj", "csubj")
 PASSIVE_SUBJECTS = ("nsubjpass", "csubjpass")
 OBJECTS = ("dobj", "obj")
-# "the dog (that is) held by a man": verbs with these relations describe their head noun.
+# "the dog (that is) held by a man": verbs with these relations modify their head noun.
 CLAUSES_OF_NOUNS = ("acl", "relcl")
 ATTRIBUTES = ("amod", "nummod")
 RELATIVE_PRONOUNS = ("WDT", "WP")
-# Most verbs between a verb and its subject, so that no caption takes for ever.
+# Maximum verbs between a verb and its subject, to bound the search.
 MAX_STEPS_UP = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NounPhrase:
-    """A noun with the words before it that belong to it.
+    """A noun with its modifiers.
 
     Attributes:
         head: position of the noun.
-        start: position of the phrase's first word; the noun is its last.
-        lemma: lemma of the noun, with compound nouns before it: ``"fire hydrant"``.
-        attributes: its adjectives and numbers in order, also those after "is": ``("two", "red")``.
-            Lemmas, but participles are unchanged: ``("parked",)``.
+        start: position of the phrase's first word; the noun is the last word.
+        lemma: lemma of the noun with preceding compound nouns: ``"fire hydrant"``.
+        attributes: adjectives and numbers in order, also those after "is": ``("two", "red")``.
+            Lemmas, except participles, which are unchanged: ``("parked",)``.
     """
 
     head: int
@@ -42,15 +42,15 @@ class NounPhrase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """A verb with its subjects and objects, as positions of words in the caption.
+    """A verb with its subjects and objects, as word positions in the caption.
 
     Attributes:
         verb: the verb.
         lemma: lemma of the verb, with its particle: ``"take off"``.
-        subjects: nouns of the agents: the man in "a man riding a horse" and also in "a horse ridden
+        subjects: agent nouns: the man in "a man riding a horse" and in "a horse ridden
             by a man".
-        objects: nouns that are acted on.
-        places: (preposition in lower case, noun): ``("on", 5)``.
+        objects: nouns that the action affects.
+        places: (lower-case preposition, noun position): ``("on", 5)``.
     """
 
     verb: int
@@ -61,10 +61,10 @@ class Action:
 
 
 def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
-    """Lemmas of the nouns and names in order, repeats kept.
+    """Return the lemmas of nouns and names in order, with repeats.
 
     Args:
-        compounds: one lemma for each phrase (``"fire hydrant"``) instead of one for each word
+        compounds: one lemma per phrase (``"fire hydrant"``) instead of one per word
             (``"fire"``, ``"hydrant"``).
     """
     if not compounds:
@@ -73,7 +73,7 @@ def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
 
 
 def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
-    """The phrases of all nouns in order, except nouns before the last one of a compound."""
+    """Return the phrases of all nouns in order; nouns within a compound have no own phrase."""
     children = children_of(parse)
     return tuple(
         _phrase(parse, children, head)
@@ -83,9 +83,9 @@ def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
 
 
 def actions(parse: Parse) -> tuple[Action, ...]:
-    """All full verbs with their arguments, in order.
+    """Return all full verbs with their arguments, in order.
 
-    "be", helping verbs and participles before a noun ("a parked car") are left out.
+    "be", auxiliary verbs and participles before a noun ("a parked car") are left out.
     """
     children = children_of(parse)
     return tuple(
@@ -96,7 +96,7 @@ def actions(parse: Parse) -> tuple[Action, ...]:
 
 
 def children_of(parse: Parse) -> list[list[int]]:
-    """Positions of the words that depend on each word, in order; a root depends on none."""
+    """Return, for each word, the positions of its dependents in order."""
     children: list[list[int]] = [[] for _ in parse]
     for i, token in enumerate(parse):
         if token.head != i:
@@ -123,7 +123,7 @@ def _phrase(parse: Parse, children: list[list[int]], head: int) -> NounPhrase:
 def _tree(
     children: list[list[int]], head: int, parse: Parse, deps: tuple[str, ...]
 ) -> Iterator[int]:
-    """Words below ``head`` that are reached through these relations alone."""
+    """Return the words below ``head`` that are reached through the given relations only."""
     open_words = [head]
     while open_words:
         dependents = [i for i in children[open_words.pop()] if parse[i].dep in deps]
@@ -132,7 +132,7 @@ def _tree(
 
 
 def _start(children: list[list[int]], head: int) -> int:
-    """First word of the unbroken run of words before ``head`` that depend on it, however deeply."""
+    """Return the first word of the unbroken run before ``head`` that depends on ``head``."""
     start, open_words = head, [i for i in children[head] if i < head]
     below = set()
     while open_words:
@@ -147,7 +147,7 @@ def _start(children: list[list[int]], head: int) -> int:
 def _attributes(parse: Parse, children: list[list[int]], head: int) -> Iterator[str]:
     places = [i for i in children[head] if parse[i].dep in ATTRIBUTES]
     noun = parse[head]
-    # "the hydrant is red": noun and adjective depend on the verb
+    # "the hydrant is red": noun and adjective both depend on the verb
     if noun.dep in SUBJECTS and parse[noun.head].lemma == "be":
         places += [i for i in children[noun.head] if parse[i].dep == "acomp"]
     places += [j for i in places for j in _tree(children, i, parse, ("conj",))]
@@ -195,9 +195,9 @@ def _arguments(parse: Parse, children: list[list[int]], verb: int) -> tuple[list
 
 
 def _from_above(parse: Parse, children: list[list[int]], verb: int) -> list[int]:
-    """The subject of a verb without one of its own, through its head.
+    """Find the subject of a verb without its own subject, through the verb's head.
 
-    It is the noun that the verb describes, or the subject of the verb above ("a man sits reading").
+    It is the noun that the verb modifies, or the subject of its head verb ("a man sits reading").
     """
     for _ in range(MAX_STEPS_UP):
         dep, verb = parse[verb].dep, parse[verb].head

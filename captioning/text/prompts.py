@@ -1,4 +1,4 @@
-"""The text around a caption: the prompt before it, and the tokens that end it."""
+"""Format the prompt before a caption, and find the tokens that end the caption."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from captioning.runtime.files import read_json
 from captioning.runtime.processors import PHOTOS_ALONE, model_kind
 
 CAPTION_MARK = "§caption§"
-# These end captions with their separator; the end token of their configs is another one.
+# These models end captions with their separator token, not with their config's end token.
 ENDS_WITH_SEPARATOR = ("blip", "git")
 _BEGIN = "add_generation_prompt"
-# A template that expects texts prints a content list as Python or JSON would.
+# A template that expects strings would print a content list as Python or JSON would.
 _PRINTED = re.compile(r"""\{\s*['"]type['"]\s*:""")
-# Variables of every template, which are no options of one.
+# Variables that every template may use; they are not options.
 _GIVEN = frozenset(
     (
         *("messages", "conversations", _BEGIN, "tools", "documents"),
@@ -30,11 +30,11 @@ _GIVEN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatQuestion:
-    """A user's message of a photo and the prompt, which waits for an answer.
+    """A user message with a photo and the prompt, ready for the model's answer.
 
     Attributes:
-        text: text as the template writes it.
-        has_start: whether it begins with the token that begins texts, so that none is added.
+        text: text as the chat template formats it.
+        has_start: whether the text begins with the start token, so none is added.
         messages: the conversation, without the photo itself.
         options: options of the processor's ``apply_chat_template``.
     """
@@ -47,13 +47,13 @@ class ChatQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFormat:
-    """The text around a caption.
+    """Prompt text before a caption, and end tokens after it.
 
     Attributes:
-        text: text argument of the processor, beside a photo.
-        before: blanks between the prompt and the caption, which belong to the caption's tokens.
-        end_ids: tokens that end a caption in a search; training uses the first one.
-        question: question of a chat, as its template writes it; None: the model has no chat
+        text: the processor's text argument, given with a photo.
+        before: blanks between prompt and caption, which belong to the caption's tokens.
+        end_ids: tokens that end a caption in a search; training uses only the first.
+        question: the chat message as the template formats it; None: the model has no chat
             template.
     """
 
@@ -64,28 +64,28 @@ class PromptFormat:
 
     @property
     def end_id(self) -> int:
-        """The token that ends a caption in training."""
+        """The end token of captions in training."""
         return self.end_ids[0]
 
 
 def prompt_format(
     processor: Any, folder: Path, prompt: str, template: Mapping[str, Any] | None = None
 ) -> PromptFormat:
-    """The prompt of a processor's model, and the caption's place in it.
+    """Return the prompt format of a processor's model.
 
-    Models with a chat template get a user's message of the photo and the prompt. The prompt of the
-    model then holds all that the template writes before an answer, such as ``</think>``. Others
-    read the prompt as it is.
+    Models with a chat template get a user message with the photo and the prompt. The model's
+    prompt then holds all text that the template puts before an answer, such as ``</think>``. Other
+    models read the prompt unchanged.
 
     Args:
         processor: see `captioning.runtime.processors.load_processor`.
         folder: the model's folder.
-        prompt: such as ``"Describe the image."`` or ``"a photo of"``; may be empty.
+        prompt: prompt, such as ``"Describe the image."`` or ``"a photo of"``; may be empty.
         template: options of the chat template, such as ``{"enable_thinking": False}``.
 
     Raises:
-        ValueError: the model names no token that ends its texts, its template has no such option,
-            has no place for the photo or for the answer, or the model reads no prompt.
+        ValueError: the model defines no end token; the template lacks the option, or a place for
+            photo or answer; or the model accepts no prompt.
     """
     options = dict(template or {})
     chat = chat_template(processor)
@@ -96,7 +96,7 @@ def prompt_format(
         raise ValueError(f"template={options}: {folder} has no chat template; leave template out")
     kind = model_kind(folder)
     if prompt and kind in PHOTOS_ALONE:
-        raise ValueError(f"prompt={prompt!r}: {kind} models read photos alone; leave prompt empty")
+        raise ValueError(f"prompt={prompt!r}: {kind} models accept no prompt; leave prompt empty")
     gap = " " if prompt and not prompt[-1].isspace() and _continues(folder) else ""
     mark = "<image>" if kind == "paligemma" else ""  # others add the photo's place
     ends = _ends(processor, folder)
@@ -104,7 +104,7 @@ def prompt_format(
 
 
 def chat_template(processor: Any) -> str | None:
-    """The model's chat template; one of the tokenizer alone counts where it has photos."""
+    """Return the chat template; the tokenizer's own counts only if it has a place for photos."""
     own = getattr(processor, "chat_template", None)
     if isinstance(own, dict):
         own = own.get("default") or next(iter(own.values()), None)
@@ -115,10 +115,10 @@ def chat_template(processor: Any) -> str | None:
 
 
 def _check_options(chat: str, options: Mapping[str, Any], folder: Path) -> None:
-    """Refuse options that the template does not read: it would ignore them.
+    """Raise an error for options that the template would ignore.
 
     Raises:
-        ValueError: such an option; names those that there are.
+        ValueError: an unknown option; the message lists the known options.
     """
     jinja: Any = importlib.import_module("jinja2")
     meta: Any = importlib.import_module("jinja2.meta")
@@ -129,22 +129,22 @@ def _check_options(chat: str, options: Mapping[str, Any], folder: Path) -> None:
         names = meta.find_undeclared_variables(environment.parse(source))
     except jinja.TemplateError as error:
         raise ValueError(
-            f"{folder}: its chat template cannot be read ({error}); "
+            f"{folder}: the chat template cannot be parsed ({error}); "
             "save the model's processor again"
         ) from error
     known = sorted(name for name in names if name not in _GIVEN)
     for name in options:
         if name not in known:
             raise ValueError(
-                f"template.{name}: the chat template of {folder} has no option of this name; "
-                f"it has {', '.join(known) or 'none'}"
+                f"template.{name}: the chat template of {folder} has no such option; choose from "
+                f"{', '.join(known) or 'none'}"
             )
 
 
 def _of_chat(
     processor: Any, folder: Path, prompt: str, chat: str, options: dict[str, Any]
 ) -> PromptFormat:
-    """The format by a chat template."""
+    """Return the prompt format given by a chat template."""
     problems: list[str] = []
     for style in _styles(processor, prompt):
         try:
@@ -152,23 +152,23 @@ def _of_chat(
         except _Unfit as problem:
             problems += [str(problem)] if str(problem) not in problems else []
     raise ValueError(
-        f"{folder}: its chat template ({type(processor).__name__}) cannot hold a photo, a prompt "
+        f"{folder}: the chat template ({type(processor).__name__}) cannot hold photo, prompt "
         f"and a caption ({'; '.join(problems)}); save the model's own chat template with its "
         "processor"
     )
 
 
 class _Unfit(Exception):
-    """A template that does not take a style of messages."""
+    """A template does not accept a style of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How a template wants the content of messages.
+    """The form in which a template expects message contents.
 
     Attributes:
-        question: content of the user's message with the photo's place.
-        blind: the same without it.
+        question: content of the user message with the photo's place.
+        blind: content of the user message without the photo.
         answer: content of the answer.
     """
 
@@ -178,7 +178,7 @@ class _Style:
 
 
 def _styles(processor: Any, prompt: str) -> list[_Style]:
-    """Content as lists of parts, and as texts."""
+    """Return message contents as lists of parts, and as strings."""
     words = {"type": "text", "text": prompt}
     in_parts = _Style(
         question=[{"type": "image"}, words],
@@ -201,18 +201,18 @@ def _in_style(
     whole = _rendered(processor, [asked, answered], chat, options)
     blind = _rendered(processor, [{**asked, "content": style.blind}, answered], chat, options)
     if whole.count(CAPTION_MARK) != 1:
-        raise _Unfit(f"it writes the answer {whole.count(CAPTION_MARK)} times")
+        raise _Unfit(f"the template writes the answer {whole.count(CAPTION_MARK)} times, not once")
     if _PRINTED.search(whole):
-        raise _Unfit("it prints the list of a message's parts as text")
+        raise _Unfit("the template prints the list of message parts as text")
     if whole == blind:
-        raise _Unfit("it has no place for a photo")
+        raise _Unfit("the template has no place for a photo")
     head, _, after = whole.partition(CAPTION_MARK)
     waiting = {**options, _BEGIN: True}
     question = _rendered(processor, [asked], chat, waiting)
     head = _begun(head, question)
     ends = _ends(processor, folder, after)
     if not _first_added(processor.tokenizer, after):
-        # Some end an answer with what begins the next question alone.
+        # Some templates end an answer only with the start of the next message.
         try:
             longer = _rendered(processor, [asked, answered, asked], chat, options)
         except _Unfit:
@@ -226,7 +226,7 @@ def _in_style(
         end_ids=ends,
         question=ChatQuestion(
             text=question,
-            # apply_chat_template's own rule: a template may write the token, or leave it to the
+            # apply_chat_template's own rule: a template may write the start token, or leave it to
             # tokenizer, whose settings the processor may change.
             has_start=first is not None and question.startswith(first),
             messages=[asked],
@@ -236,10 +236,10 @@ def _in_style(
 
 
 def _begun(head: str, asked: str) -> str:
-    """The prompt, from a conversation up to its answer and a question that waits for one.
+    """Return the prompt from a finished conversation and an open question.
 
-    Some templates write more before an answer that is awaited than before one that is given, such
-    as an empty thought. What is left open there, such as ``<think>``, waits for
+    Some templates write more before an open answer than before a finished one, such
+    as an empty thought. Text left open there, such as ``<think>``, would expect
     more than a caption.
     """
     if head.split() == asked.split():  # other blanks around a role's name
@@ -263,13 +263,13 @@ def _rendered(
 
 
 def _first_added(tokenizer: Any, text: str) -> int | None:
-    """The first token of a text, if it is no part of words but a mark of its own."""
+    """Return a text's first token if it is a special token, otherwise None."""
     ids = tokenizer(text.lstrip(), add_special_tokens=False).input_ids[:1] if text.strip() else []
     return ids[0] if ids and ids[0] in tokenizer.added_tokens_decoder else None
 
 
 def _continues(folder: Path) -> bool:
-    """Whether a caption continues the prompt's own text; else it is a text of its own."""
+    """Whether a caption continues the prompt's text; otherwise it is a separate text."""
     config = read_json(folder / "config.json")
     text = config.get("text_config") or {}
     is_own = config.get("is_encoder_decoder") or text.get("is_encoder_decoder")
@@ -277,7 +277,7 @@ def _continues(folder: Path) -> bool:
 
 
 def _ends(processor: Any, folder: Path, after: str = "") -> tuple[int, ...]:
-    """Tokens that end a caption: the template's first, then all of the generation's settings."""
+    """Return the end tokens of captions: the template's first, then the generation config's."""
     tokenizer = processor.tokenizer
     if model_kind(folder) in ENDS_WITH_SEPARATOR:
         return (tokenizer.sep_token_id,)
@@ -289,7 +289,7 @@ def _ends(processor: Any, folder: Path, after: str = "") -> tuple[int, ...]:
     known = tuple(dict.fromkeys(number for number in ends if isinstance(number, int)))
     if not known:
         raise ValueError(
-            f"{folder}: neither generation_config.json nor the tokenizer names an eos_token, with "
-            "which captions end; add eos_token_id to generation_config.json"
+            f"{folder}: neither generation_config.json nor the tokenizer defines the end token of "
+            "captions; add eos_token_id to generation_config.json"
         )
     return known

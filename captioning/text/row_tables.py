@@ -1,4 +1,4 @@
-"""Tables of rows: which words compete for a place, and which of them name the same thing."""
+"""Tables of rows: words that compete for one place in a caption, grouped by meaning."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 WORD = re.compile(r"[A-Za-z]+")
-"""What counts as a word of a caption here."""
+"""Regular expression of a word in a caption."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordRow:
-    """Words that compete for a place.
+    """Words that compete for one place in a caption.
 
     Attributes:
         name: topic and number, such as ``"object3.1"``.
-        topic: their topic, such as ``"object"``.
-        meanings: words of one meaning each; the first is written for it.
+        topic: topic of the row, such as ``"object"``.
+        meanings: synonyms grouped by meaning; the first word stands for the meaning.
     """
 
     name: str
@@ -30,13 +30,13 @@ class WordRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWord:
-    """A word of a row in a caption.
+    """A row word in a caption.
 
     Attributes:
-        start: index of its first character.
+        start: index of the word's first character.
         word: word as written.
-        row: number in the table.
-        meaning: number in the row.
+        row: row number in the table.
+        meaning: meaning number in the row.
     """
 
     start: int
@@ -47,12 +47,12 @@ class RowWord:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowTable:
-    """Rows, and where words stand in them.
+    """Rows with lookups from words to their rows and meanings.
 
     Attributes:
-        rows: rows of two meanings or more; a word of several rows belongs to the first.
-        same: all words that name the same thing, in every form, by word of a row.
-        only_after: by word, the words one of which must precede it; else it is skipped.
+        rows: rows with at least two meanings; a word of several rows belongs to the first.
+        same: for each row word, all words for the same thing, in every form.
+        only_after: for a word, the words of which one must precede it; otherwise it is skipped.
     """
 
     rows: tuple[WordRow, ...]
@@ -61,12 +61,12 @@ class RowTable:
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """In the order of the rows."""
+        """Topics in the order of the rows."""
         return tuple(dict.fromkeys(row.topic for row in self.rows))
 
     @cached_property
     def content_hash(self) -> str:
-        """Of all that it says."""
+        """Hash of the table's content."""
         rows = [[row.name, row.topic, row.meanings] for row in self.rows]
         groups = [
             {word: sorted(words) for word, words in kind.items()}
@@ -77,7 +77,7 @@ class RowTable:
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int]]:
-        """Row and meaning by word."""
+        """Row and meaning of each word."""
         places: dict[str, tuple[int, int]] = {}
         for number, row in enumerate(self.rows):
             for meaning, words in enumerate(row.meanings):
@@ -87,14 +87,14 @@ class RowTable:
 
     @cached_property
     def things(self) -> tuple[tuple[tuple[int, ...], ...], Mapping[str, int]]:
-        """A number for each thing that rows name, in whatever form: by row and meaning, by word."""
+        """Numbers of the things that rows name, in any form: by row and meaning, and by word."""
         groups = {words: number for number, words in enumerate(dict.fromkeys(self.same.values()))}
         by_word = {word: groups[words] for word, words in self.same.items()}
         by_row = tuple(tuple(by_word[words[0]] for words in row.meanings) for row in self.rows)
         return by_row, by_word
 
     def words_of(self, caption: str) -> Iterator[RowWord]:
-        """The words of a caption that belong to a row, in order."""
+        """Yield the row words of a caption, in order."""
         before = ""
         for match in WORD.finditer(caption):
             word = match[0].lower()
@@ -106,7 +106,7 @@ class RowTable:
 
 
 def joined(tables: Sequence[RowTable]) -> RowTable:
-    """All rows, one table after another; a word of several belongs to the first."""
+    """Concatenate tables; a word of several tables belongs to the first."""
     same: dict[str, frozenset[str]] = {}
     only_after: dict[str, frozenset[str]] = {}
     for table in tables:
@@ -118,7 +118,7 @@ def joined(tables: Sequence[RowTable]) -> RowTable:
 
 
 def table_of(texts: Mapping[str, str]) -> RowTable:
-    """A table by topic, written as `captioning.text.word_rows` says."""
+    """Parse tables given by topic, in the format of `captioning.text.word_rows`."""
     rows, same = [], {}
     for topic, text in texts.items():
         for number, line in enumerate(text.strip().splitlines()):

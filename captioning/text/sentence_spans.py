@@ -1,7 +1,7 @@
-"""Where the sentences of a long caption stand, by punctuation alone.
+"""Find the sentences of a long caption by punctuation alone.
 
-No model is asked, so a ledger, a journal and a page cut a caption at the same places on any
-machine. Spans lie in the caption as it is written.
+The result does not depend on a model, so journals, reports and pages split captions equally on
+any machine. Spans refer to the caption as written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from captioning.types import MaskedSpan
 
 LongCaptions = Literal["cut", "sentence", "refuse"]
 
-# A stop, closing quotes or brackets behind it, and what must follow: a space, or the end. Stops of
-# scripts without spaces end a sentence wherever they stand; so does an empty line or a list's item.
+# A stop, closing quotes or brackets after it, then a space or the end. Stops of
+# scripts without spaces always end a sentence; so do empty lines and list items.
 _CLOSING = "\"'\u201d\u2019)\\]"
 _FULL_WIDTH = "\u3002\uff01\uff1f\uff61"
 _END = re.compile(
@@ -29,7 +29,7 @@ _END = re.compile(
 )
 _WORD_BEFORE = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+$")
 _LIST_ITEM = re.compile(r"(?:^|\n)\s*\d{1,2}$")
-# Abbreviations that often end a sentence: a small letter after one continues the sentence.
+# Abbreviations that often end a sentence: a lower-case letter after one continues the sentence.
 _MAY_END = frozenset(re.findall(r"\S+", "etc a.m p.m u.s u.k inc ltd co jr sr st ave rd no ft"))
 _NEVER_END = frozenset(
     re.findall(
@@ -42,11 +42,11 @@ _NEVER_END = frozenset(
 
 @lru_cache(maxsize=65_536)
 def sentence_spans(caption: str) -> tuple[Span, ...]:
-    """Spans ``(start, stop)`` of a caption's sentences, in order and without spaces at their ends.
+    """Return the spans ``(start, stop)`` of a caption's sentences, without surrounding spaces.
 
-    A stop ends a sentence, unless it belongs to an abbreviation (``Dr.``), an initial (``J.``), a
-    number of a list or a number with decimals. A caption without a stop is one sentence; a text
-    without a letter or digit belongs to the sentence before it.
+    A stop ends a sentence, except after an abbreviation (``Dr.``), an initial (``J.``), a
+    list number, or within a decimal number. A caption without a stop is one sentence; a text
+    without letters or digits belongs to the previous sentence.
     """
     cuts = [0, *(m.end() for m in _END.finditer(caption) if _is_end(caption, m)), len(caption)]
     spans: list[Span] = []
@@ -81,7 +81,7 @@ def _is_end(caption: str, match: re.Match[str]) -> bool:
 
 
 def sentence_numbers(spans: Sequence[Span], sentences: Sequence[Span]) -> list[int]:
-    """The number from 0 of the sentence in which each span begins; -1 for spans of no character.
+    """Return the sentence index in which each span begins; -1 for empty spans.
 
     Args:
         spans: spans of tokens in the caption.
@@ -95,14 +95,14 @@ def sentence_numbers(spans: Sequence[Span], sentences: Sequence[Span]) -> list[i
 
 
 def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
-    """A caption without some of its sentences, and without the spaces behind them.
+    """Remove some sentences of a caption, and the spaces after them.
 
     Args:
         caption: caption as written.
-        spans: spans of sentences, in order.
+        spans: spans of the sentences to remove, in order.
 
     Returns:
-        The rest; empty where all sentences go.
+        The remaining text; empty if no sentence remains.
     """
     kept, cursor = [], 0
     for span in spans:
@@ -113,10 +113,10 @@ def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
 
 
 def trained_text(caption: str, tokenizer: AbstractTokenizer, mode: LongCaptions) -> str:
-    """The part of a caption that is trained on: all of it, or the sentences that fit.
+    """Return the part of a caption used in training: all, or only whole sentences that fit.
 
-    A caption whose first sentence does not fit stays, for the tokenizer to cut. Annotated ones were
-    refused before training (`captioning.data.long_captions`), so curation wrote it.
+    A caption whose first sentence does not fit is returned for the tokenizer to cut. Annotated
+    ones were rejected before training (`captioning.data.long_captions`), so curation wrote it.
     """
     if mode == "cut" or not tokenizer.left_out(caption, tokenizer.encode(caption)):
         return caption
@@ -124,7 +124,7 @@ def trained_text(caption: str, tokenizer: AbstractTokenizer, mode: LongCaptions)
 
 
 def fitting_sentences(caption: str, tokenizer: AbstractTokenizer) -> str:
-    """The longest beginning of whole sentences that fits; empty where none does."""
+    """Return the longest prefix of whole sentences that fits; empty if no sentence fits."""
     texts = (caption[:stop] for _, stop in reversed(sentence_spans(caption)[:-1]))
     return next(
         (text for text in texts if not tokenizer.left_out(text, tokenizer.encode(text))), ""

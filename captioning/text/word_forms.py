@@ -1,4 +1,4 @@
-"""The words of captions, and the classes that they mention, by forms of words."""
+"""Find words of captions, and the classes that captions mention, by word forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBERS.split())}
 
 
 def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[str]]:
-    """Patterns for the forms of each class as complete words, in any case, with any white space.
+    """Compile patterns for each class's forms as whole words, with any case and white space.
 
     Args:
         classes: forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
@@ -29,22 +29,22 @@ def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[
 
 
 def mentioned_classes(caption: str, patterns: Patterns) -> set[str]:
-    """The classes that a caption has a form of."""
+    """Return the classes of which the caption holds a form."""
     return {name for name, pattern in patterns.items() if pattern.search(caption)}
 
 
 def words_of(caption: str) -> list[str]:
-    """Runs of letters, digits and underscores in lower case; see `spaced` for other scripts.
+    """Split a text into lower-case runs of letters, digits and underscores; see also `spaced`.
 
-    A hyphen and an apostrophe part words: "T-shirt" is two.
+    Hyphens and apostrophes separate words: "T-shirt" is two words.
     """
     return _WORD.findall(spaced(caption.lower()))
 
 
 def whole_words_of(caption: str) -> list[str]:
-    """As `words_of` of English, with words that names of things may be: "t-shirt" is one.
+    """Split an English text like `words_of`, but keep hyphenated words: "t-shirt" is one word.
 
-    "zebra's" is "zebra".
+    "zebra's" becomes "zebra".
     """
     return [word.removesuffix("'s") for word in _WHOLE.findall(caption.lower())]
 
@@ -52,18 +52,18 @@ def whole_words_of(caption: str) -> list[str]:
 def count_remaining_forms(
     captions: Iterable[str], classes: Mapping[str, Iterable[str]], lemmatizer: Lemmatizer
 ) -> dict[str, int]:
-    """Forms of the classes' words in captions, each with the number of captions.
+    """Count captions with unlisted forms of the classes' words.
 
-    If the captions mention none of the classes, these forms are missing from the classes: "buses",
-    where "bus" and "busses" are listed. Forms of several words are not searched.
+    If the captions should mention none of the classes, these forms are missing from the list:
+    "buses" where "bus" and "busses" are listed. Forms of several words are not searched.
 
     Args:
         captions: captions in any letter case.
         classes: forms by class.
-        lemmatizer: leads from "buses" to "bus".
+        lemmatizer: lemmatizer that maps "buses" to "bus".
 
     Returns:
-        The most frequent first; equals by name.
+        (form, count) pairs, most frequent first, then by name.
     """
     forms = (form.lower().split() for class_forms in classes.values() for form in class_forms)
     single = {form[0] for form in forms if len(form) == 1}
@@ -80,6 +80,6 @@ def count_remaining_forms(
 def _pattern(name: str, forms: Iterable[str]) -> re.Pattern[str]:
     words = [form.split() for form in forms if form.strip()]
     if not words:
-        raise ValueError(f"held-out class {name!r} has no words; give those that captions use")
+        raise ValueError(f"held-out class {name!r} has no words; list the words that captions use")
     spelt = "|".join(r"\s+".join(map(re.escape, form)) for form in words)
     return re.compile(rf"\b(?:{spelt})\b", re.IGNORECASE)

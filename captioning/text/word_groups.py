@@ -1,4 +1,4 @@
-"""Captions of a photo as numbers of tokens, with the places of words that belong to a row."""
+"""Convert the captions of a photo to token ids, with the positions of row words."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _MAX_TOGETHER = 8  # captions of one photo that are read together; the cost grow
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Captions of one photo, their tokens one after another.
+    """Captions of one photo, with their tokens concatenated.
 
     Attributes:
         photo: number of the photo.
         captions: numbers of the captions.
-        tokens: ``(L,) int64``.
-        owner: ``(L,) int64`` place in ``captions`` of each token's caption.
-        keys: ``(K,) int64`` places of the tokens that tell something: all but stop words.
-        neighbours: ``(K, 2 * WINDOW) int64`` tokens before and after each of these.
-        places: ``(Q,) int64`` which of the keys are words of a row.
-        rows, meanings: ``(Q,) int64`` of these words in a `captioning.text.row_tables.RowTable`.
+        tokens: ``(L,) int64`` token ids.
+        owner: ``(L,) int64`` index in ``captions`` of each token's caption.
+        keys: ``(K,) int64`` positions of content tokens, that is, without stop words.
+        neighbours: ``(K, 2 * WINDOW) int64`` tokens before and after each key.
+        places: ``(Q,) int64`` which keys are row words.
+        rows, meanings: ``(Q,) int64`` row and meaning in a `captioning.text.row_tables.RowTable`.
         starts: ``(Q,) int64`` index of each word's first character in its caption.
-        named: ``(Q, K, 2) int64`` how many of the other captions name each meaning of the word's
-            row, in whatever form, K the most meanings of any row; and how often they do so beside a
-            word that also occurs beside this one, as in "red shirt" and "blue shirt".
+        named: ``(Q, K, 2) int64`` how many other captions name each meaning of the word's
+            row, in any form, K the size of the largest row; and how often they do so beside a
+            word that also occurs beside this word, as in "red shirt" and "blue shirt".
     """
 
     photo: int
@@ -53,16 +53,16 @@ class Group:
 
 
 class Vocabulary:
-    """Numbers of words; rare ones share a number.
+    """Vocabulary of caption words; rare words share one id.
 
     Args:
-        captions: whose words are numbered.
-        table: rows of the words that are judged; None for the closed ones.
-        min_count: a rarer word outside all rows has no separate number.
+        captions: captions whose words get ids.
+        table: rows of the judged words; None: the closed rows.
+        min_count: minimum occurrences of words outside rows; rarer words share one id.
 
     Attributes:
-        things: ``(W, K) int64`` thing that each meaning of each row names, 0 beyond a row.
-        thing_of: the thing that a word names.
+        things: ``(W, K) int64`` thing named by each meaning of each row, 0 beyond a row.
+        thing_of: thing that each word names.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Vocabulary:
         self._last: tuple[object, list[Group]] = (None, [])
 
     def __len__(self) -> int:
-        """With padding and unknown."""
+        """Return the number of ids, including padding and unknown."""
         return len(self.numbers) + 2
 
     def group(self, photo: int, captions: Sequence[tuple[int, str]]) -> Group:
-        """Numbered captions of a photo as the network reads them."""
+        """Convert the numbered captions of a photo to a `Group`."""
         tokens: list[int] = []
         owner: list[int] = []
         keys: list[int] = []
@@ -134,7 +134,7 @@ class Vocabulary:
         )
 
     def _read(self, caption: str) -> tuple[list[int], list[tuple[int, list[int], RowWord | None]]]:
-        """Tokens, and of those that tell something the place, the neighbours and the row's word."""
+        """Return tokens, and position, neighbours and row word of each content token."""
         known = {word.start: word for word in self.table.words_of(caption)}
         matches = list(_TOKEN.finditer(caption))
         tokens = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
@@ -149,7 +149,7 @@ class Vocabulary:
         return tokens, read
 
     def _named(self, captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
-        """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
+        """Count the other captions that name each meaning: first half of ``Group.named``."""
         number_of = self.thing_of
         names = np.zeros((len(captions), self._num_things), dtype=np.int64)
         for place, caption in enumerate(captions):
@@ -160,7 +160,7 @@ class Vocabulary:
     def _named_beside(
         self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray
     ) -> np.ndarray:
-        """The second half of ``Group.named``, of words with their neighbours."""
+        """Count such mentions beside equal neighbours: second half of ``Group.named``."""
         things = self.things
         near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
         near = np.where(self._is_stop[near], PAD, near)
@@ -171,7 +171,7 @@ class Vocabulary:
         return np.take_along_axis(beside @ names, things[rows], axis=1)
 
     def groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
-        """All captions by photo, a few at a time; the last call's groups are kept."""
+        """Group all captions by photo, in parts; the last call's groups are cached."""
         key = (tuple(captions), tuple(photos))
         if self._last[0] != key:
             self._last = (key, self._groups(captions, photos))

@@ -1,10 +1,10 @@
-"""Which words of a row exclude each other: where one is true of a thing, the other is not.
+"""Decide which words of a row exclude each other: if one is true of a thing, the other is false.
 
-A row holds words that can stand for one another. Many may both be right of one thing: synonyms
+A row holds words that can replace one another, but two may both be right of one thing: synonyms
 (*coat*, *jacket*), broader words (*bird*, *duck*), neighbours on a scale (*orange*, *red*), ages
-(*girl*, *woman*), and things that appear beside each other in a photo (*tree*, *fence*). These are
-not rivals. A table says which they are, and so do the captions: words that captions of one photo
-use for each other far more often than other words of their row are not rivals there.
+(*girl*, *woman*), and things that appear together in a photo (*tree*, *fence*). Such words
+are not rivals. A table lists them, and captions add more: words that captions of one photo
+use for each other far more often than other words of their row are not rivals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from captioning.text.row_tables import WORD, RowTable
 
-# Words of a line may all be true of one thing.
+# Words on one line may all be true of one thing.
 _ALIKE = """
     red orange
     red pink
@@ -84,12 +84,12 @@ _OVER_ROW = 4.0  # times as often as the row's other pairs: in a set with many f
 def exclusive(
     table: RowTable, captions: Sequence[str] = (), photos: Sequence[int] = ()
 ) -> np.ndarray:
-    """``(W, K, K) bool``: of each row's meanings, which are rivals; False beyond a row.
+    """Return which meanings of each row exclude each other, ``(W, K, K) bool``; False in padding.
 
     Args:
         table: the rows.
-        captions: ``N`` texts that show which words are used for each other; may be empty.
-        photos: ``N`` numbers of their photos.
+        captions: ``N`` texts that show which words replace each other; may be empty.
+        photos: photo number of each caption.
     """
     by_row, thing_of = table.things
     width = max(map(len, by_row))
@@ -102,7 +102,7 @@ def exclusive(
 
 
 def are_rivals(table: RowTable, first: str, second: str) -> bool:
-    """Whether two words stand in one row and exclude each other, by the table alone."""
+    """Whether two words of one row exclude each other, by the table alone."""
     thing_of = table.things[1]
     one, other = thing_of.get(first.lower()), thing_of.get(second.lower())
     together = any(one in row and other in row for row in table.things[0])
@@ -111,7 +111,7 @@ def are_rivals(table: RowTable, first: str, second: str) -> bool:
 
 @lru_cache(maxsize=4096)  # it is asked of every word in doubt
 def words_alike(table: RowTable, word: str) -> frozenset[str]:
-    """A word, all words of its meaning, and those that may be true of the same thing."""
+    """Return a word, its synonyms, and words that may be true of the same thing."""
     thing_of = table.things[1]
     thing = thing_of.get(word.lower())
     alike = _alike(thing_of)
@@ -123,7 +123,7 @@ def words_alike(table: RowTable, word: str) -> frozenset[str]:
 
 
 def _alike(thing_of: Mapping[str, int]) -> set[frozenset[int]]:
-    """Pairs of things of the table above."""
+    """Return pairs of things that the table above lists as compatible."""
     pairs = set()
     for line in _ALIKE.split("\n"):
         things = [thing_of[word] for word in line.split() if word in thing_of]
@@ -137,7 +137,7 @@ def _used_for_each_other(
     captions: Sequence[str],
     photos: Sequence[int],
 ) -> set[frozenset[int]]:
-    """Pairs of things of a row that captions of one photo use in each other's place."""
+    """Return pairs of a row's things that captions of one photo use in place of each other."""
     said: dict[int, list[set[int]]] = {}
     for caption, photo in zip(captions, photos, strict=True):
         words = {word.lower() for word in WORD.findall(caption)}

@@ -1,8 +1,8 @@
-"""Closed rows of words: within a row one word can stand for another, and then says something else.
+"""Built-in rows of words: replacing a word by another word of its row changes the meaning.
 
-A line of a table is a row, its columns are meanings. ``dog/dogs`` has the forms of a meaning: a
-form competes with the same form of other meanings, so that a sentence stays grammatical.
-``gray=grey`` has two words of one meaning: they are not alternatives to each other.
+A line of a table is a row, and its columns are meanings. ``dog/dogs`` lists the forms of a meaning:
+a form competes with the same form of other meanings, so sentences stay grammatical.
+``gray=grey`` lists synonyms, which do not compete with each other.
 """
 
 from __future__ import annotations
@@ -93,52 +93,52 @@ _HAVING = frozenset(("wearing", "wears", "wear", "with", "has", "have", "having"
 
 @cache
 def closed_rows() -> RowTable:
-    """The rows of `TOPICS`."""
+    """Return the rows of `TOPICS`."""
     return table_of(_TABLES)
 
 
 @cache
 def negation_rows() -> RowTable:
-    """The topic `NEGATION`: *with* and *without*, and after words of having *a* and *no*.
+    """Return the topic `NEGATION`: *with* and *without*, and *a* and *no* after words of having.
 
-    Negations are rare in captions, so all of them are in doubt: judged on request.
+    Negations are rare in captions, so all of them look doubtful; they are judged only on request.
     """
     table = table_of({NEGATION: _NEGATIONS})
     return replace(table, only_after=dict.fromkeys(("a", "an", "no"), _HAVING))
 
 
 def word_rows() -> tuple[WordRow, ...]:
-    """All closed rows of two meanings or more, in the order of the tables."""
+    """Return all closed rows with at least two meanings, in the order of the tables."""
     return closed_rows().rows
 
 
 def same_thing() -> Mapping[str, frozenset[str]]:
-    """All words of each word's meaning, in every form: ``runs`` has ``running`` and ``races``."""
+    """Return each word's synonyms in every form: ``runs`` has ``running`` and ``races``."""
     return closed_rows().same
 
 
 def row_words(caption: str) -> Iterator[RowWord]:
-    """The words of a caption that belong to a closed row, in order."""
+    """Yield the words of a caption that belong to a closed row, in order."""
     return closed_rows().words_of(caption)
 
 
 def word_at(caption: str, start: int) -> str:
-    """The word that begins at a character; empty where none does."""
+    """Return the word that begins at a character position; empty if no word begins there."""
     match = WORD.match(caption, start)
     return "" if match is None else match[0]
 
 
 def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
-    """The caption with ``alternative`` for the word at ``start``.
+    """Replace the word at ``start`` by ``alternative``.
 
-    Its capitals and an indefinite article before it agree.
+    Capitals and a preceding indefinite article are adapted.
 
     Raises:
-        ValueError: the caption has another word there.
+        ValueError: the caption has another word at ``start``.
     """
     end = start + len(word)
     if caption[start:end] != word:
-        raise ValueError(f"no {word!r} at character {start} of {caption!r}")
+        raise ValueError(f"{caption!r} does not have {word!r} at character {start}")
     if len(word) > 1 and word.isupper():
         alternative = alternative.upper()
     elif word[:1].isupper():
@@ -154,6 +154,6 @@ def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
 
 
 def begins_with_vowel(word: str) -> bool:
-    """Whether ``an`` precedes it: "a uniform", but "an umbrella"."""
+    """Whether a word takes ``an``: "a uniform", but "an umbrella"."""
     word = word.lower()
     return word == "umbrella" or (word[0] in "aeio" and not word.startswith(("one", "eu")))

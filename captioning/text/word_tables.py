@@ -1,8 +1,8 @@
-"""Vectors of single words: any GloVe file, or the packaged token table that needs no download.
+"""Word vectors from a GloVe file, or from a packaged token table that needs no download.
 
-Nouns are compared by the cosine of these vectors. Published scores of controllable captioning use
-GloVe's 300 values; `build_token_table` works without them. `docs/cards/scores_control.md`
-compares how well the two separate synonyms from other words.
+Nouns are compared by the cosine of their vectors. Published scores of controllable captioning use
+300-dimensional GloVe vectors; `build_token_table` works without them.
+`docs/cards/scores_control.md` compares how well both separate synonyms from other words.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ def load_word_vectors(
     missing_spread: NonNegativeFloat | None = None,
     seed: Seed = 0,
 ) -> Tensor:
-    """Vectors of a vocabulary.
+    """Load the word vectors of a vocabulary from a GloVe file.
 
-    Words that the file lacks get random vectors, by default with the mean and spread of the others,
-    so that tied output weights differ between them.
+    Words missing in the file get random vectors, by default with the file's mean and spread,
+    so that tied output weights differ between words.
 
     Args:
         path: lines of ``word v1 ... v_size``; plain text, ``.bz2`` or ``.gz``.
         words: the vocabulary in id order.
-        size: E, values a word.
-        missing_mean: mean of the drawn values; None: that of the file's.
-        missing_spread: their standard deviation; None: that of the file's.
-        seed: seed of the drawn vectors.
+        size: vector size E.
+        missing_mean: mean of the random values; None: the file's mean.
+        missing_spread: standard deviation of the random values; None: the file's.
+        seed: seed of the random vectors.
 
     Returns:
         ``(V, E) float32``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a line of another size or with something other than numbers, or no word found.
+        FileNotFoundError: the file does not exist.
+        ValueError: a line of another size or with invalid numbers, or no word was found.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"word vectors not found: {path}; download GloVe (nlp.stanford.edu/projects/glove) and "
-            "set model.word_vectors.path"
+            f"word vectors {path} do not exist; download GloVe (nlp.stanford.edu/projects/glove) "
+            "and set model.word_vectors.path"
         )
     vectors_by_id = _read(path, {word: index for index, word in enumerate(words)}, size)
     if not vectors_by_id:
-        raise ValueError(f"{path}: holds none of the {len(words)} words of the vocabulary")
+        raise ValueError(f"{path} holds none of the {len(words)} words of the vocabulary")
     file_vectors = np.stack(list(vectors_by_id.values()))
     rng = np.random.default_rng(seed)
     mean = file_vectors.mean() if missing_mean is None else missing_mean
@@ -94,7 +94,7 @@ def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
                 remedy="set model.module.embedding_size to the file's size",
             )
     except (UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged ({error}); get the file again") from error
+        raise ValueError(f"{path} is damaged ({error}); download the file again") from error
     return vectors_by_id
 
 
@@ -106,19 +106,19 @@ def _lines(path: Path) -> Iterator[str]:
 def to_vector(
     values: Sequence[str], *, size: int, place: str, word: str, remedy: str
 ) -> np.ndarray:
-    """``(size,) float32`` of the values of a word.
+    """Convert the values of a word to a vector, ``(size,) float32``.
 
     Raises:
-        ValueError: something else than ``size`` finite numbers; ``place``, ``word`` and ``remedy``
-            are for the message.
+        ValueError: not ``size`` finite numbers; ``place``, ``word`` and ``remedy`` appear in
+            the message.
     """
     try:
         vector = np.array(values, dtype=np.float32)
     except ValueError as error:
-        raise ValueError(f"{place}: not numbers after {word!r}") from error
+        raise ValueError(f"{place}: the values after {word!r} are not numbers") from error
     if len(vector) != size or not np.isfinite(vector).all():
         raise ValueError(
-            f"{place}: needs {size} finite values for {word!r}, got {len(vector)}; {remedy}"
+            f"{place}: {word!r} must have {size} finite values, got {len(vector)}; {remedy}"
         )
     return vector
 
@@ -132,43 +132,43 @@ _TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062c
 
 @loadable
 class GloveVectors(AbstractWordVectors):
-    """Words of a file in GloVe's text format, of any size.
+    """Word vectors of a file in GloVe's text format, of any size.
 
-    Each call with new words reads the complete file once and keeps the vectors of these words
-    alone: ask for all words of a corpus at once.
+    Each call with new words reads the whole file once and keeps only the vectors of these words:
+    request all words of a corpus at once.
     """
 
     def __init__(self, *, path: str | Path) -> None:
-        """Open the file and read the number of values a word.
+        """Open the file and read the vector size.
 
         Args:
-            path: lines of ``word v1 ... vE``; plain text, ``.bz2`` or ``.gz``. A first line of
-                two numbers, as word2vec writes it, is skipped.
+            path: lines of ``word v1 ... vE``; plain text, ``.bz2`` or ``.gz``. A word2vec header
+                of two numbers is skipped.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: it is not in this format.
+            FileNotFoundError: the file does not exist.
+            ValueError: the file has another format.
         """
         self._path = Path(path)
         if not self._path.is_file():
             raise FileNotFoundError(
-                f"word vectors not found: {path}; download GloVe (nlp.stanford.edu/projects/glove) "
-                "or use word_vectors=tokens"
+                f"word vectors {path} do not exist; download GloVe "
+                "(nlp.stanford.edu/projects/glove) or use word_vectors=tokens"
             )
         self.name = f"GloVe file {self._path.name}"
         with self._open() as lines:
             heads = [line.split() for line in islice(lines, 2)]
         heads = [head for head in heads if len(head) > 2]
         if not heads:
-            raise ValueError(f"{path}: no line has a word and its values; is it a GloVe file?")
+            raise ValueError(f"{path}: no line holds a word and its values; give a GloVe file")
         self._size = len(heads[0]) - 1
         self._vectors: dict[str, np.ndarray | None] = {}
 
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """See `AbstractWordVectors`.
+        """Return the vectors of words, see `AbstractWordVectors`.
 
         Raises:
-            ValueError: the line of one of ``words`` has too few values, or something else than
+            ValueError: the line of a word has too few values, or values that are not
                 numbers.
         """
         new = set(words) - self._vectors.keys()
@@ -187,7 +187,7 @@ class GloveVectors(AbstractWordVectors):
                 if word not in words or word in vectors:
                     continue
                 values = numbers.split()
-                # more values than usual: a phrase that begins with the word
+                # more values than usual: a phrase that begins with this word
                 if len(values) <= self._size:
                     vectors[word] = to_vector(
                         values,
@@ -203,32 +203,32 @@ class GloveVectors(AbstractWordVectors):
 
 
 class TokenTable(AbstractWordVectors):
-    """A word's vector is the mean of the vectors of its tokens.
+    """Word vectors as the mean of token vectors.
 
-    Every word has a vector, even an invented one; only the empty word has none.
+    Every word has a vector, even an invented word; only the empty word has none.
     """
 
     def __init__(self, *, table: Tensor, tokenizer: Tokenizer, name: str) -> None:
-        """Wrap a table; usually `build_token_table`.
+        """Wrap a table; `build_token_table` is the usual way.
 
         Args:
-            table: ``(V, E)``, a row a token.
-            tokenizer: splits words into these tokens.
-            name: name of the table, for the record.
+            table: ``(V, E)``, one row per token.
+            tokenizer: tokenizer that splits words into these tokens.
+            name: name of the table, for records.
 
         Raises:
             ValueError: the tokenizer has more tokens than the table has rows.
         """
         if tokenizer.get_vocab_size() > len(table):
             raise ValueError(
-                f"{name}: there must be a row for each token: got {len(table)} rows for "
+                f"{name} must have one row per token: got {len(table)} rows for "
                 f"{tokenizer.get_vocab_size()} tokens"
             )
         self.name = name
         self._table, self._tokenizer = table.float(), tokenizer
 
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """See `AbstractWordVectors`."""
+        """Return the vectors of words, see `AbstractWordVectors`."""
         rows = torch.zeros(len(words), self._table.shape[1])
         encoded = self._tokenizer.encode_batch(list(words), add_special_tokens=False)
         for row, (word, tokens) in enumerate(zip(words, encoded, strict=True)):
@@ -239,22 +239,22 @@ class TokenTable(AbstractWordVectors):
 
 @loadable
 def build_token_table() -> TokenTable:
-    """The table that comes with the package wordllama: 32,000 tokens of 256 values.
+    """Load the token table of the package wordllama: 32,000 tokens of 256 values.
 
-    The package's own code is not run, because it looks for files on a model hub.
+    The package's own code is not run, because it would search a model hub.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
-        ValueError: it holds no such table, or a damaged one.
+        ValueError: the package lacks the table, or the table is damaged.
     """
     purpose = "the table of token vectors (word_vectors=glove reads a GloVe file instead)"
     folder = package_folder(TABLE_PACKAGE, extra="offline", purpose=purpose)
     if not (folder / _TABLE).is_file() or not (folder / _TOKENIZER).is_file():
-        raise ValueError(f"{folder}: holds no {_TABLE} or no {_TOKENIZER}; install it again")
+        raise ValueError(f"{folder} lacks {_TABLE} or {_TOKENIZER}; install the package again")
     try:
         [table] = load_file(checked(folder / _TABLE, _TABLE_SHA256)).values()
     except SafetensorError as error:
-        raise ValueError(f"{folder / _TABLE}: damaged ({error}); install it again") from error
+        raise ValueError(f"{folder / _TABLE} is damaged ({error}); install it again") from error
     return TokenTable(
         table=table,
         tokenizer=Tokenizer.from_file(str(checked(folder / _TOKENIZER, _TOKENIZER_SHA256))),
@@ -266,14 +266,14 @@ def build_token_table() -> TokenTable:
 def load_token_vectors(
     *, words: Sequence[str], length: PositiveFloat = 5.0, seed: Seed = 0
 ) -> Tensor:
-    """A captioner's word vectors by `build_token_table`, without a GloVe file.
+    """Return a captioner's word vectors from `build_token_table`, without a GloVe file.
 
-    Marks such as ``<eos>``, which are not words, get a random direction.
+    Special tokens such as ``<eos>`` get a random direction.
 
     Args:
         words: the vocabulary in id order.
-        length: length of every vector, by default about that of GloVe's vectors of common words. It
-            bounds the logits of an output tied to them.
+        length: length of every vector, by default near that of GloVe's frequent words. It
+            bounds the logits of an output tied to the vectors.
         seed: seed of the random vectors.
 
     Returns:

@@ -127,7 +127,7 @@ def wrong_name(bench: Bench) -> str:
     last = said.strip().splitlines()[-1]
     if status == 0:  # such a server serves one model under every name
         assert out.exists()
-        assert "the answers name another model" in said, said
+        assert "the server answers with another model" in said, said
         return "captions all the same, with a warning: it answers in another model's name"
     assert "no-such-model" in last, said
     assert not out.exists()

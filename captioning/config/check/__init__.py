@@ -1,4 +1,4 @@
-"""Config values are checked before any work, by the types and ranges beside the constructors."""
+"""Check config values before any work, using types and ranges in the constructors' signatures."""
 
 from captioning.config.check.check import check_config
 

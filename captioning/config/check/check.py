@@ -1,4 +1,4 @@
-"""Checks a resolved config against the annotations of the parts that it builds."""
+"""Check a resolved config against the signatures of the components that it builds."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ from captioning.config.ranges import (
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TARGET = "_target_"
-# A further key of a group may exist for other keys to refer to, unless it is nearly a known one.
+# Groups may have keys only for references from other keys, unless the name looks like a typo.
 MISSPELT, MISSPELT_AT_TOP, OTHERWISE = 0.85, 0.8, 0.6
-# One key alone, relative to the key's own place with leading dots: ${seed}, ${..train.size}; or
-# with what stands for a key that may be missing: ${oc.select:seed,0}
+# One reference alone, relative with leading dots: ${seed}, ${..train.size}; or with a default
+# for a missing key: ${oc.select:seed,0}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?(\.*)([\w./-]+)(?:,[^${}]*)?\}")
 MAX_STEPS = 20  # from one key to the next; a config that refers in a circle does not resolve
 
@@ -68,9 +68,9 @@ class Signature:
     """The parameters of a class or function.
 
     Attributes:
-        annotations: annotations by name; ``Any`` if there is none, or if it cannot be resolved.
-        required: those without default.
-        takes_further_keywords: whether further keywords are taken.
+        annotations: annotations by name; ``Any`` if missing or unresolvable.
+        required: names of parameters without default.
+        takes_further_keywords: whether the function accepts ``**kwargs``.
     """
 
     annotations: dict[str, Any]
@@ -78,7 +78,7 @@ class Signature:
     takes_further_keywords: bool
 
 
-# Keys of a part that are Hydra's own.
+# Keys of a component that belong to Hydra.
 HYDRA_KEYS = Signature(
     annotations={
         TARGET: str,
@@ -94,7 +94,7 @@ NO_KEYS = Signature(annotations={}, required=frozenset(), takes_further_keywords
 
 
 class Common(TypedDict, total=False):
-    """Keys that any command's config may have, whether its task takes them or not."""
+    """Keys that every command's config may have, even if the command's task does not use them."""
 
     paths: Mapping[str, Name]
     plugins: Sequence[Name]
@@ -104,30 +104,30 @@ class Common(TypedDict, total=False):
 
 
 class Problem(NamedTuple):
-    """A wrong value: its full key, and the rule with the value."""
+    """A wrong value: its full key, and a message with the rule and the value."""
 
     key: str
     text: str
 
 
 def check_config(config: DictConfig, settings: Callable[..., Any] | None = None) -> None:
-    """Refuse a config with wrong values, all of them at once.
+    """Raise one error that lists all wrong values of a config.
 
-    Every mapping with ``_target_`` is checked against the signature of its target; ranges stand
-    there beside the types (`captioning.config.ranges`). Frozen records of settings are built, as
-    they check their fields against each other; nothing else is built, and no data is read.
+    Every mapping with ``_target_`` is checked against the signature of its target, with the ranges
+    beside the types (`captioning.config.ranges`). Frozen settings records are built, because they
+    check their fields against each other; nothing else is built, and no data is read.
 
     Args:
-        config: config of a command; the key ``hydra`` is ignored.
-        settings: the command's task, whose arguments are the config's keys, or an
-            `AbstractSettings` or ``TypedDict`` of them; None checks only parts with ``_target_``
-            alone. A key that it does not require may hold references that cannot be resolved: it is
-            for some uses of the command.
+        config: a command's config; the key ``hydra`` is ignored.
+        settings: the command's task, whose arguments are the config's keys; or an
+            `AbstractSettings` or ``TypedDict``; None: check only mappings with ``_target_``.
+            An optional key may hold unresolvable references, because some uses of the command do
+            not need it.
 
     Raises:
-        ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
-            name, the nearest one that is known. Where a value comes from another key, that one is
-            named. Or a ``_target_`` that configs may not name, see `captioning.config.plugins`.
+        ValueError: one line per wrong value: key, rule, value and, for a misspelt name, the nearest
+            known name. A referenced value names the key that it comes from. Also a ``_target_``
+            that configs may not name, see `captioning.config.plugins`.
     """
     values, unresolved = resolved(config)
     check_targets(values)
@@ -143,13 +143,13 @@ def check_config(config: DictConfig, settings: Callable[..., Any] | None = None)
 
 
 def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[Problem]:
-    """All problems of a value.
+    """Return all problems of a value.
 
     Args:
-        value: plain, as of a YAML file.
-        annotation: annotation of the argument that gets it.
-        key: its full name.
-        nested: whether it is an argument of a part, which gets no further arguments from the code.
+        value: plain value, as read from YAML.
+        annotation: annotation of the argument that receives the value.
+        key: full key of the value.
+        nested: whether it belongs to a component that gets all its arguments from the config.
     """
     members = alternatives(annotation)
     if value == MISSING:
@@ -172,12 +172,12 @@ def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> 
 def _wrong(value: Any, annotation: Any, key: str) -> Problem:
     hint = nearest(value, choices_of(annotation)) if isinstance(value, str) else ""
     if not fits(value):
-        hint = f"; no whole number may be above {LARGEST}"
+        hint = f"; whole numbers must be at most {LARGEST}"
     return Problem(key, f"must be {described(annotation)}, got {shown(value)}{hint}")
 
 
 def _is_same_container(value: Any, annotation: Any) -> bool:
-    """Whether a container is of the annotated kind, so that the problem lies in its content."""
+    """Whether value and annotation have the same container type, so only the content is wrong."""
     base, _ = unwrapped(annotation)
     return (isinstance(value, Mapping) and is_mapping(base)) or (
         isinstance(value, list) and is_sequence(base)
@@ -185,7 +185,7 @@ def _is_same_container(value: Any, annotation: Any) -> bool:
 
 
 def _check_member(value: Any, annotation: Any, key: str) -> list[Problem]:
-    """Problems of a value against one member of a union."""
+    """Return the problems of a value for one member of a union."""
     base, _ = unwrapped(annotation)
     if base in (Any, object):
         return list(_check_content(value, key))
@@ -197,7 +197,7 @@ def _check_member(value: Any, annotation: Any, key: str) -> list[Problem]:
 
 
 def _check_content(value: Any, key: str) -> Iterator[Problem]:
-    """Problems of parts anywhere in a value whose annotation is unknown."""
+    """Yield the problems of components nested in a value without annotation."""
     items: Sequence[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         items = list(value.items())
@@ -248,9 +248,9 @@ def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iter
 
 @functools.cache
 def schema_of(settings: Callable[..., Any]) -> Signature:
-    """The keys of a command's config, by its task or a ``TypedDict``.
+    """Return the keys of a command's config, from the command's task or a ``TypedDict``.
 
-    Further keys may stand at the top for others to refer to. Records of a task's settings (frozen
+    The config may have further top-level keys for references. Settings records of a task (frozen
     dataclasses) are mappings in the config.
     """
     signature = _group(settings) if has_keys(settings) else signature_of(settings)
@@ -260,7 +260,7 @@ def schema_of(settings: Callable[..., Any]) -> Signature:
 
 
 def _as_mapping(hint: Any) -> Any:
-    """An argument's annotation with mappings in the place of records."""
+    """Replace settings records in an annotation by mappings."""
     members = [
         Annotated[Mapping[str, Any], ArgumentsOf(member)]
         if is_dataclass(member) and not is_group(member)
@@ -272,7 +272,7 @@ def _as_mapping(hint: Any) -> Any:
 
 @functools.cache
 def _group(base: Any) -> Signature:
-    """A group of settings, or a ``TypedDict``, as if it were a function."""
+    """Return a settings group or ``TypedDict`` as a `Signature`."""
     hints = get_type_hints(base, include_extras=True)
     if is_group(base):
         given = [f.name for f in fields(base) if f.default is f.default_factory is NO_DEFAULT]
@@ -287,7 +287,7 @@ def _group(base: Any) -> Signature:
 
 
 def _with_arguments(group: Signature, functions: Sequence[Signature]) -> Signature:
-    """The keys of a group, some of which are arguments of functions that get further ones."""
+    """Add the arguments of functions that take part of a group's keys to the group's keys."""
     if not functions:
         return group
     annotations = {n: h for function in functions for n, h in function.annotations.items()}
@@ -301,11 +301,11 @@ def _with_arguments(group: Signature, functions: Sequence[Signature]) -> Signatu
 def _check_part(
     node: Mapping[str, Any], key: str, marks: Sequence[Any], *, nested: bool
 ) -> Iterator[Problem]:
-    """Problems of a part's target or its arguments."""
+    """Yield the problems of a component's ``_target_`` and its arguments."""
     try:
         target = locate(str(node[TARGET] or "null"))
         if not callable(target):
-            raise ValueError("it is neither a class nor a function")
+            raise ValueError("_target_ must be a class or function")
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         names = dir(error.obj) if isinstance(error, AttributeError) else ()
         hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
@@ -328,7 +328,7 @@ def _check_part(
 
 
 def _check_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
-    """Problems that a record of settings, or a named constructor of one, finds among its fields."""
+    """Yield the problems that a settings record raises about its fields when it is built."""
     build: Any = target
     of_record = is_dataclass(target) or is_dataclass(getattr(target, "__self__", None))
     complete = signature_of(target).required <= set(arguments)
@@ -349,7 +349,7 @@ def _holds_parts(value: Any) -> bool:
 def _check_keys(
     values: Mapping[str, Any], signature: Signature, key: str, *, nested: bool = False
 ) -> Iterator[Problem]:
-    """Problems of the keys of a mapping and of their values."""
+    """Yield the problems of a mapping's keys and values."""
     known = signature.annotations
     for name, value in values.items():
         full = _joined(key, name)
@@ -363,7 +363,7 @@ def _check_keys(
         )
         hint = nearest(name, known, cutoff=cutoff)
         if hint or not signature.takes_further_keywords:
-            hint = hint or f"; there are {', '.join(known) or 'none'}"
+            hint = hint or f"; choose from {', '.join(known) or 'none'}"
             yield Problem(full, f"there is no such key{hint}")
         else:
             yield from problems(value, Any, full)
@@ -373,7 +373,7 @@ def _check_keys(
 
 @functools.cache
 def signature_of(target: Callable[..., Any]) -> Signature:
-    """The parameters of a target; includes a base's keywords where a class passes them on."""
+    """Return a target's parameters, with those of base classes that receive its ``**kwargs``."""
     annotations: dict[str, Any] = {}
     required: set[str] = set()
     takes_further_keywords = False
@@ -402,19 +402,19 @@ def signature_of(target: Callable[..., Any]) -> Signature:
 
 
 def _marked(hint: Any, function: Any) -> list[Any]:
-    """Targets that a function's further keywords go to, if their annotation names them."""
+    """Return the targets that receive a function's ``**kwargs``, if its annotation names them."""
     marks = [mark.target for mark in getattr(hint, "__metadata__", ()) if type(mark) is ArgumentsOf]
     return [function.__self__ if target is Self else target for target in marks]
 
 
 def _arguments_of(targets: Sequence[Any]) -> dict[str, Any]:
-    """The arguments of several targets, without those that are one of the targets."""
+    """Return the joint arguments of several targets, except arguments that are such a target."""
     hints = {n: h for target in targets for n, h in signature_of(target).annotations.items()}
     return {name: hint for name, hint in hints.items() if hint not in targets}
 
 
 def _constructors(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Functions that get the keywords: the class's own, then those of its bases in turn."""
+    """Yield the constructors that receive the keywords: the class's own, then its bases'."""
     if not inspect.isclass(target) or is_dataclass(target):
         yield target
         return
@@ -423,7 +423,7 @@ def _constructors(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Resolved annotations; one that names what is imported for type checkers alone is ``Any``."""
+    """Resolve annotations; names imported only for type checkers become ``Any``."""
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
@@ -441,9 +441,9 @@ def _hint_of(hint: Any, function: Callable[..., Any]) -> Any:
 
 
 def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """The plain values, and the errors of interpolations, by key.
+    """Return a config's plain values, and the interpolation errors by key.
 
-    The values of a key at the top that cannot be resolved are left out; so is ``hydra``.
+    Top-level keys that cannot be resolved are left out, and so is ``hydra``.
     """
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
@@ -463,11 +463,11 @@ def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def source_of(key: str, written: Any) -> str:
-    """The key that a value comes from: that of a setting which others refer to.
+    """Return the key of the setting that a value refers to; without a reference, its own key.
 
     Args:
-        key: the value's key.
-        written: all settings, plain, with their references.
+        key: key of the value.
+        written: all settings as plain values, with unresolved references.
     """
     for _ in range(MAX_STEPS):
         referred = _referred(key, written)
@@ -478,7 +478,7 @@ def source_of(key: str, written: Any) -> str:
 
 
 def _referred(key: str, root: Any) -> str | None:
-    """The key with its first reference to another one replaced by that one."""
+    """Replace the first part of a key that is a reference by the key it refers to, or None."""
     parts, plain = key.split("."), root
     for size, name in enumerate(parts, start=1):
         plain = _item(plain, name)

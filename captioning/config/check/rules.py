@@ -1,4 +1,4 @@
-"""The rules of annotations: whether a plain value meets one, and the rule in words."""
+"""Check a plain value against an annotation, and describe the annotation's rule in words."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "b
 
 
 def is_sequence(annotation: Any) -> bool:
-    """Whether lists of a config are meant."""
+    """Whether an annotation accepts lists of a config."""
     return (get_origin(annotation) or annotation) in SEQUENCES
 
 
 def is_mapping(annotation: Any) -> bool:
-    """Whether mappings of a config are meant."""
+    """Whether an annotation accepts mappings of a config."""
     return has_keys(annotation) or (get_origin(annotation) or annotation) in (dict, Mapping)
 
 
@@ -39,7 +39,7 @@ def has_keys(annotation: Any) -> bool:
 
 
 def is_allowed(value: Any, annotation: Any) -> bool:
-    """Whether one alternative allows a value without parts in it."""
+    """Whether one alternative of an annotation allows a value that holds no components."""
     return _is_a(value, unwrapped(annotation)[0]) and meets_constraints(value, annotation)
 
 
@@ -47,7 +47,7 @@ def _is_a(value: Any, base: Any) -> bool:
     if base is None or base is type(None):
         return value is None
     if get_origin(base) is Literal:
-        # 1 == True, but no choice among numbers is meant by true
+        # 1 == True, but true must not match a numeric choice
         return any(value == choice and type(value) is type(choice) for choice in get_args(base))
     if type(value) is int and not fits(value):
         return False
@@ -59,12 +59,12 @@ def _is_a(value: Any, base: Any) -> bool:
 
 
 def fits(value: Any) -> bool:
-    """Whether torch and NumPy can hold a number; only large whole numbers fail."""
+    """Whether torch and NumPy can represent a number; only large whole numbers fail."""
     return type(value) is not int or abs(value) <= LARGEST
 
 
 def meets_constraints(value: Any, annotation: Any) -> bool:
-    """Whether a value meets the constraints beside its type; unknown constraints are met."""
+    """Whether a value meets an annotation's constraints; unknown constraints are ignored."""
     return all(_meets(value, constraint) for constraint in unwrapped(annotation)[1])
 
 
@@ -78,7 +78,7 @@ def _meets(value: Any, constraint: Any) -> bool:
 
 
 def described(annotation: Any) -> str:
-    """The rule in words, such as "a whole number of at least 1, or null"."""
+    """Describe an annotation's rule, such as "a whole number of at least 1, or null"."""
     members = alternatives(annotation)
     if Path in members:  # a path may always be text
         members = [member for member in members if member is not str]
@@ -90,7 +90,7 @@ def described(annotation: Any) -> str:
 
 
 def choices_of(annotation: Any) -> list[str]:
-    """All choices of the literals in a union, as a command line has them."""
+    """Return all ``Literal`` choices in a union, as typed on the command line."""
     literals = [unwrapped(member)[0] for member in alternatives(annotation)]
     choices = [c for base in literals if get_origin(base) is Literal for c in get_args(base)]
     return list(dict.fromkeys(shown(choice) for choice in choices))
@@ -134,7 +134,7 @@ def _named(base: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a command line has it, shortened."""
+    """Format a value as on the command line, shortened."""
     if isinstance(value, str) and value and value == value.strip():
         text = value
     else:
@@ -143,6 +143,6 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: Any, known: Iterable[Any], *, cutoff: float = 0.6) -> str:
-    """A hint at the nearest known name, as the end of a sentence; empty if none is near."""
+    """Return "; did you mean NAME?" with the most similar known name; empty if none is similar."""
     close = get_close_matches(str(name), [str(item) for item in known], n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""

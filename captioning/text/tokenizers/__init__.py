@@ -1,1 +1,1 @@
-"""Captions to token ids and back."""
+"""Tokenizers that convert captions to token ids and back."""

@@ -1,4 +1,4 @@
-"""BART's sub-words, with the control tokens of CIC-BART."""
+"""BART's subword tokenizer, with the control tokens of CIC-BART."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SPACE = "Ġ"  # the space before a word in byte-level vocabularies
 
 
 class BartTokenizer(AbstractTokenizer):
-    """Byte-level pairs; captions are not changed and stand between ``</s> <s>`` and ``</s>``.
+    """Byte-pair tokenizer of BART: captions unchanged, between ``</s> <s>`` and ``</s>``.
 
-    BART's decoder begins with the token that ends captions, and its first word is ``<s>``.
+    BART's decoder starts with the end token ``</s>``, and the first token it generates is ``<s>``.
 
     Args:
         definition: content of a ``tokenizer.json`` that ends with the control tokens.
-        max_tokens: captions are cut after so many tokens, the three above counted.
+        max_tokens: maximum tokens, including the three special tokens; longer captions are cut.
 
     Raises:
-        ValueError: the definition lacks tokens, or the control tokens are not its last ones.
+        ValueError: the definition lacks tokens, or does not end with the control tokens.
     """
 
     kind = "bart"
@@ -47,7 +47,7 @@ class BartTokenizer(AbstractTokenizer):
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             raise ValueError(
-                f"the tokenizer lacks {', '.join(missing)}: it is not a BART's tokenizer"
+                f"the tokenizer lacks {', '.join(missing)}, so it is not a BART tokenizer"
             )
         self._begin_id, self.pad_id, self.eos_id, self.unk_id = special_ids
         self.bos_id = self.eos_id
@@ -56,7 +56,7 @@ class BartTokenizer(AbstractTokenizer):
         if tuple(last_tokens) != CONTROL_TOKENS:
             raise ValueError(
                 "the tokenizer's last 200 tokens must be those of captioning.text.control_tokens; "
-                "make it with BartTokenizer.of_bart"
+                "build it with BartTokenizer.of_bart"
             )
         self._definition, self.max_tokens = definition, max_tokens
 
@@ -65,16 +65,16 @@ class BartTokenizer(AbstractTokenizer):
     def of_bart(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 200
     ) -> BartTokenizer:
-        """The tokenizer of a BART, with the control tokens after its own.
+        """Build the tokenizer of a BART model, with the control tokens after its own tokens.
 
         Args:
-            captions: not used; the vocabulary is the model's.
+            captions: unused; the vocabulary comes from the model.
             name: hub name or folder, with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
             max_tokens: see the class; 200 in the authors' code.
 
         Raises:
-            FileNotFoundError: the model comes without a tokenizer.
-            ValueError: not BART's.
+            FileNotFoundError: the model has no tokenizer files.
+            ValueError: the tokenizer is not BART's.
         """
         del captions
         folder = model_folder(name, instead="tokenizer=words_control")
@@ -84,39 +84,39 @@ class BartTokenizer(AbstractTokenizer):
 
     @property
     def begin_id(self) -> int:
-        """Id of ``<s>``."""
+        """Id of the token ``<s>``."""
         return self._begin_id
 
     def __len__(self) -> int:
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """``</s> <s>``, the caption's tokens, ``</s>``; at most ``max_tokens``."""
+        """Return ``</s> <s>``, the caption's tokens and ``</s>``; at most ``max_tokens``."""
         ids = self._tokenizer.encode(caption, add_special_tokens=False).ids
         return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Tokens from the ``max_tokens``-th on, those at both ends counted."""
+        """Count the tokens of a caption beyond ``max_tokens``, including special tokens."""
         if len(ids) < self.max_tokens:
             return 0
         whole = self._tokenizer.encode(caption, add_special_tokens=False).ids
         return len(whole) + 3 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the sub-words."""
+        """Return the spans of the subwords in the caption."""
         offsets = self._tokenizer.encode(caption, add_special_tokens=False).offsets
         spans = text_spans(offsets[: self.max_tokens - 3], caption, caption)
         return [NOWHERE, NOWHERE, *spans, NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text up to the first end token after the beginning."""
+        """Return the text up to the first end token after the start."""
         ids = list(ids)
         ids = ids[1:] if ids[:2] == [self.bos_id, self.begin_id] else ids
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
         return self._tokenizer.decode(ids, skip_special_tokens=True).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
-        """At a caption's beginning, and after a space."""
+        """Return the ids of a text at the start of a caption, and after a space."""
         encodings = self._tokenizer.encode_batch([text, f" {text}"], add_special_tokens=False)
         return [
             encoding.ids
@@ -126,7 +126,7 @@ class BartTokenizer(AbstractTokenizer):
 
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        """Tokens that begin with a letter or digit, not with a space."""
+        """Tokens that begin with a letter or digit instead of a space."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number
@@ -135,11 +135,11 @@ class BartTokenizer(AbstractTokenizer):
         )
 
     def token_id(self, token: str) -> int | None:
-        """Id of a sub-word in the spelling of the vocabulary."""
+        """Return the id of a subword in the vocabulary's spelling."""
         return self._tokenizer.token_to_id(token)
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the tokenizer's definition and settings as plain values."""
         return {"definition": self._definition, "max_tokens": self.max_tokens, "kind": self.kind}
 
 
@@ -150,7 +150,7 @@ def _read(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(tokenizer_file))
     if not all(part.is_file() for part in parts):
         raise FileNotFoundError(
-            f"{folder}: no tokenizer.json, nor vocab.json and merges.txt; save the model with its "
+            f"{folder}: no tokenizer.json, nor vocab.json with merges.txt; save the model with its "
             "tokenizer"
         )
     tokenizer = Tokenizer(BPE.from_file(*map(str, parts)))

@@ -1,4 +1,4 @@
-"""Captions as tokens of an image-to-text model of transformers."""
+"""Tokenizer of an image-to-text model of transformers, for captions after its prompt."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence 
 
 
 class ImageTextTokenizer(AbstractTokenizer):
-    """The model's own sub-words, as they stand after its prompt, and the token that ends an answer.
+    """Tokenize captions with the model's own subwords after its prompt, with its end token.
 
-    The begin token stands for the prompt, which is not part of a caption.
+    The begin token represents the prompt, which is not part of a caption.
 
     Args:
         definition: content of a ``tokenizer.json``.
-        size: V; of the model's output.
+        size: size V of the model's output.
         before: text between prompt and caption.
         bos_id, eos_id, pad_id, unk_id: ids in [0, V).
-        further_ends: ids that end a caption in a search, too.
-        max_tokens: captions are cut after so many tokens, begin and end counted.
+        further_ends: further ids that end a caption in a search.
+        max_tokens: maximum tokens including begin and end; longer captions are cut.
 
     Raises:
         ValueError: an id outside [0, V).
@@ -59,10 +59,10 @@ class ImageTextTokenizer(AbstractTokenizer):
         for name, value in self._ids().items():
             if not 0 <= value < size:
                 raise ValueError(
-                    f"{name} must be in [0, {size}): got {value}; the tokenizer and the model do "
-                    "not belong together"
+                    f"{name} must be in [0, {size}): got {value}; use the tokenizer that belongs "
+                    "to the model"
                 )
-        # Without the padding and truncation of whatever call of the processor came before.
+        # Reset padding and truncation, which earlier calls of the processor may have set.
         self._definition = self._tokenizer.to_str()
         self._size, self._before = size, before
         self.max_tokens, self._further_ends = max_tokens, tuple(further_ends)
@@ -78,17 +78,17 @@ class ImageTextTokenizer(AbstractTokenizer):
         template: Mapping[str, Any] | None = None,
         max_tokens: PositiveInt = 64,
     ) -> ImageTextTokenizer:
-        """The tokenizer of an image-to-text model.
+        """Build the tokenizer of an image-to-text model.
 
         Args:
-            captions: not used; the vocabulary is the model's.
+            captions: unused; the vocabulary comes from the model.
             name: hub name or folder.
             prompt, template: see `captioning.text.prompts.prompt_format`.
             max_tokens: see the class.
 
         Raises:
             FileNotFoundError, ConnectionError: see `image_text_folder`.
-            ValueError: a processor that does not fit the model.
+            ValueError: the processor does not match the model.
         """
         del captions
         folder = image_text_folder(name)
@@ -98,8 +98,8 @@ class ImageTextTokenizer(AbstractTokenizer):
         size = _vocabulary_size(read_json(folder / "config.json"), len(tokenizer))
         if len(tokenizer) > size and not _are_marks(tokenizer, size):
             raise ValueError(
-                f"{name}: its tokenizer has {len(tokenizer)} tokens, its model {size}: they do not "
-                "belong together"
+                f"{name}: the tokenizer has {len(tokenizer)} tokens, but the model has {size}; use "
+                "the tokenizer that belongs to the model"
             )
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else form.end_id
         unk_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else pad_id
@@ -117,7 +117,7 @@ class ImageTextTokenizer(AbstractTokenizer):
 
     @property
     def further_ends(self) -> tuple[int, ...]:
-        """Tokens beside the end token that end a caption in a search."""
+        """Further tokens that end a caption in a search."""
         return self._further_ends
 
     def _ids(self) -> dict[str, int]:
@@ -130,25 +130,25 @@ class ImageTextTokenizer(AbstractTokenizer):
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, the caption's tokens, end token; at most ``max_tokens``."""
+        """Return begin token, the caption's tokens and end token; at most ``max_tokens``."""
         ids = self._encoded(self._before + " ".join(caption.split()))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Tokens from the ``max_tokens``-th on, begin and end counted."""
+        """Count the tokens of a caption beyond ``max_tokens``, including begin and end."""
         if len(ids) < self.max_tokens:
             return 0
         return len(self._encoded(self._before + " ".join(caption.split()))) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the sub-words, without the text before the caption."""
+        """Return the spans of the subwords, without the text before the caption."""
         text, head = " ".join(caption.split()), len(self._before)
         offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
         inside = [(max(0, a - head), max(0, b - head)) for a, b in offsets[: self.max_tokens - 2]]
         return [NOWHERE, *text_spans(inside, text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text up to the first end token, without special tokens."""
+        """Return the text up to the first end token, without special tokens."""
         ids = list(ids)
         ids = ids[1:] if ids[:1] == [self.bos_id] else ids  # it may be the end token, too
         ends = {self.eos_id, *self._further_ends}
@@ -156,7 +156,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
-        """After a space and at the beginning, with a small or a capital letter."""
+        """Return the ids of a text after a space and at the start, with small or capital letter."""
         text = " ".join(text.split())
         if not text:
             return []
@@ -167,7 +167,7 @@ class ImageTextTokenizer(AbstractTokenizer):
 
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        """Tokens inside a word: with ``##``, or without the mark of a space where there is one."""
+        """Tokens within a word: with ``##``, or else without the vocabulary's space mark."""
         vocabulary = self._tokenizer.get_vocab()
         if any(token.startswith("##") for token in vocabulary):
             return frozenset(n for token, n in vocabulary.items() if token.startswith("##"))
@@ -178,42 +178,42 @@ class ImageTextTokenizer(AbstractTokenizer):
         )
 
     def token_id(self, token: str) -> int | None:
-        """Id of a sub-word in the spelling of the vocabulary."""
+        """Return the id of a subword in the vocabulary's spelling."""
         return self._tokenizer.token_to_id(token)
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the tokenizer's definition and settings as plain values."""
         return {
             "kind": self.kind,
             "definition": self._definition,
             "size": self._size,
             "before": self._before,
             **self._ids(),
-            # of older checkpoints, which have none
+            # for older checkpoints without this key
             **({"further_ends": list(self._further_ends)} if self._further_ends else {}),
             "max_tokens": self.max_tokens,
         }
 
 
 def _vocabulary_size(config: dict[str, Any], default: int) -> int:
-    """Outputs of the model, of which some may be spare."""
+    """Return the size of the model's output; some outputs may be unused."""
     text = config.get("text_config") or config.get("decoder") or {}
     size = text.get("vocab_size") or config.get("vocab_size")
     return int(size) if size else default
 
 
 def _are_marks(tokenizer: Any, size: int) -> bool:
-    """Whether tokens that the model reads and cannot write, from ``size``, are no words."""
+    """Whether the tokens from ``size`` on, which the model cannot produce, are special tokens."""
     marks = tokenizer.added_tokens_decoder
     return all(number in marks for number in range(size, len(tokenizer)))
 
 
 def _start_id(processor: Any, end_ids: Sequence[int], size: int) -> int:
-    """A token that no caption holds and that stands for the prompt, at best no end."""
+    """Choose a token that no caption holds to represent the prompt, if possible no end token."""
     tokenizer = processor.tokenizer
     names = ("bos_token_id", "cls_token_id", "image_token_id", "pad_token_id", "unk_token_id")
     named = [getattr(tokenizer, name, None) for name in names]
-    # Some tokenizers name none of their marks.
+    # Some tokenizers do not list their special tokens.
     others = [number for number, token in tokenizer.added_tokens_decoder.items() if token.special]
     known = [value for value in (*named, *tokenizer.all_special_ids, *others) if value is not None]
     free = [value for value in known if value < size and value not in end_ids]

@@ -1,4 +1,4 @@
-"""Words in the order of published UpDown checkpoints, where one token stands for several marks."""
+"""Word tokenizer with the ids of published UpDown checkpoints, where tokens have several roles."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ UNKNOWN, BOUNDARY = "@@UNKNOWN@@", "@@BOUNDARY@@"
 
 
 class PublishedWords(AbstractTokenizer):
-    """A vocabulary in the authors' order, with their marks.
+    """Word vocabulary in the authors' order, with their special tokens.
 
-    ``"updown_baseline"`` (nocaps-org/updown-baseline): 0 is padding and every unknown word, so
-    unknown words carry no loss; 1 is begin and end. The end is written after as many tokens as are
-    known: each unknown word costs a caption its last word, as there.
+    ``"updown_baseline"`` (nocaps-org/updown-baseline): 0 is padding and unknown word, so
+    unknown words carry no loss; 1 is begin and end. The end token is written after as many tokens
+    as there are known words: each unknown word costs a caption its last word, as in that code.
 
     ``"ruotianluo"`` (ruotianluo/ImageCaptioning.pytorch): 0 is padding, begin and end; the last
-    token is the unknown word, where there is one.
+    token is the unknown word, if there is one.
 
     Args:
-        words: words of all ids, in order.
-        layout: see above.
-        max_words: captions are cut after so many words.
+        words: word of each id, in order.
+        layout: ``"updown_baseline"`` or ``"ruotianluo"``.
+        max_words: maximum words; longer captions are cut.
 
     Raises:
-        ValueError: words twice, or marks that are not where the layout has them.
+        ValueError: repeated words, or special tokens in the wrong positions.
     """
 
     kind = "published_words"
@@ -54,7 +54,7 @@ class PublishedWords(AbstractTokenizer):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Marks and words."""
+        """Special tokens and words, in id order."""
         return self._words
 
     @classmethod
@@ -68,7 +68,7 @@ class PublishedWords(AbstractTokenizer):
         max_words: PositiveInt = 20,
         extra_words: Sequence[str] | None = None,
     ) -> PublishedWords:
-        """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words`` after them.
+        """Build a vocabulary of words seen ``min_count`` times, followed by ``extra_words``.
 
         Raises:
             ValueError: no word is frequent enough.
@@ -89,7 +89,7 @@ class PublishedWords(AbstractTokenizer):
         return len(self._words)
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, at most ``max_words`` words, end token."""
+        """Return begin token, at most ``max_words`` words, and end token."""
         ids = [self._ids.get(word, self.unk_id) for word in split_words(caption)[: self.max_words]]
         tokens = [self.bos_id, *ids, self.pad_id]
         if self.unk_id != self.pad_id:
@@ -101,34 +101,34 @@ class PublishedWords(AbstractTokenizer):
         return tokens
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Words from the ``max_words``-th on."""
+        """Count the words of a caption beyond ``max_words``."""
         del ids  # unknown words at the end are no tokens
         return max(0, len(split_words(caption)) - self.max_words)
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the words as written; the end has none, even where it stands for a word."""
+        """Return the spans of the words; end tokens have empty spans, even in place of a word."""
         words = split_words(caption)[: self.max_words]
         tokens, spans = self.encode(caption), [NOWHERE, *word_spans(words, caption), NOWHERE]
         end = tokens.index(self.eos_id, 1)
         return [NOWHERE if place == end else spans[place] for place in range(len(tokens))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words joined by spaces, up to the first end token."""
+        """Join the words with spaces, up to the first end token."""
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
         return " ".join(self._words[index] for index in ids)
 
     def spellings(self, text: str) -> list[list[int]]:
-        """The words' ids; none where one is unknown."""
+        """Return the words' ids; empty if a word is unknown."""
         ids = [self._ids.get(word, self.unk_id) for word in split_words(text)]
         return [ids] if ids and self.unk_id not in ids else []
 
     def token_id(self, token: str) -> int | None:
-        """Id of a word or mark."""
+        """Return the id of a word or special token."""
         return self._ids.get(token)
 
     def state(self) -> dict[str, Any]:
-        """Words and settings, plain."""
+        """Return words and settings as plain values."""
         return {
             "kind": self.kind,
             "words": list(self._words),

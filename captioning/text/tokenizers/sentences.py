@@ -1,4 +1,4 @@
-"""Captions as the sentences of a causal language model: a capital first, a full stop last."""
+"""Tokenizer of a causal language model: captions as sentences that end with a full stop."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence 
 
 
 class SentenceTokenizer(AbstractTokenizer):
-    """Sub-words of a causal language model; the full stop is the end token.
+    """Subwords of a causal language model, with the full stop as end token.
 
-    Such a model has no other token for the end of a caption, nor one for padding. The token between
-    texts, which no caption holds, is the begin token, the padding and the unknown word. A caption
-    with a full stop inside is encoded completely, but decoding ends at the first full stop.
+    Such models have no other end token and no padding. The separator of training
+    texts, which no caption holds, serves as begin token, padding and unknown word. A caption
+    with an inner full stop is encoded completely, but decoding stops at the first full stop.
 
     Args:
         definition: content of a ``tokenizer.json``.
-        size: V; more than the file's tokens where a model keeps spare ones.
-        start_id: the token between the texts that the model was trained on.
-        max_tokens: captions are cut after so many tokens, begin and full stop counted.
+        size: vocabulary size V; may exceed the file's tokens if the model has spare ones.
+        start_id: the token that separated the model's training texts.
+        max_tokens: maximum tokens including begin and full stop; longer captions are cut.
 
     Raises:
-        ValueError: an id outside [0, V), more tokens than V, or no token that is the full stop.
+        ValueError: an id outside [0, V), more tokens than V, or no token for the full stop.
     """
 
     kind = "sentences"
@@ -45,15 +45,15 @@ class SentenceTokenizer(AbstractTokenizer):
         num_tokens = self._tokenizer.get_vocab_size()
         if num_tokens > size or not 0 <= start_id < size:
             raise ValueError(
-                f"the tokenizer has {num_tokens} tokens and begins texts with number {start_id}, "
-                f"the model has {size}: they do not belong together"
+                f"the tokenizer has {num_tokens} tokens and start token {start_id}, but the model "
+                f"has {size} tokens; use the tokenizer that belongs to the model"
             )
         stop = self._ids(STOP)
         ends = [self._ids(f"{word}{STOP}")[-1:] for word in ("dog", "to run")]
         if ends != [stop, stop] or self._tokenizer.decode(stop).strip() != STOP:
             raise ValueError(
-                "the tokenizer has no token of its own for the full stop, with which captions "
-                "end here; use tokenizer=words, or another language model"
+                "the tokenizer has no separate token for the full stop, which must end captions; "
+                "use tokenizer=words, or another language model"
             )
         self.bos_id = self.pad_id = self.unk_id = start_id
         self.eos_id = stop[0]
@@ -64,10 +64,10 @@ class SentenceTokenizer(AbstractTokenizer):
     def of_causal(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 64
     ) -> SentenceTokenizer:
-        """The tokenizer of a causal language model.
+        """Build the tokenizer of a causal language model.
 
         Args:
-            captions: not used; the vocabulary is the model's.
+            captions: unused; the vocabulary comes from the model.
             name: see `captioning.text.causal.load_causal`.
             max_tokens: see the class.
         """
@@ -87,30 +87,30 @@ class SentenceTokenizer(AbstractTokenizer):
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, the sentence's tokens, full stop; at most ``max_tokens``."""
+        """Return begin token, the sentence's tokens and full stop; at most ``max_tokens``."""
         ids = self._ids(as_sentence(caption).removesuffix(STOP))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Tokens from the ``max_tokens``-th on, begin and full stop counted."""
+        """Count the tokens of a caption beyond ``max_tokens``, including begin and full stop."""
         if len(ids) < self.max_tokens:
             return 0
         return len(self._ids(as_sentence(caption).removesuffix(STOP))) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the sub-words; the full stop, which ends every caption, has none."""
+        """Return the spans of the subwords; the final full stop has an empty span."""
         text = as_sentence(caption).removesuffix(STOP)
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text up to the first full stop, which it keeps."""
+        """Return the text up to and including the first full stop."""
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id) + 1] if self.eos_id in ids else ids
         return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
-        """After a space, and with a capital at the caption's beginning."""
+        """Return the ids of a text after a space, and capitalised at the start of a caption."""
         text = " ".join(text.split())
         if not text:
             return []
@@ -119,7 +119,7 @@ class SentenceTokenizer(AbstractTokenizer):
 
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        """Tokens without a space that begin with a letter or digit."""
+        """Tokens without a leading space that begin with a letter or digit."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number
@@ -128,7 +128,7 @@ class SentenceTokenizer(AbstractTokenizer):
         )
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the tokenizer's definition and settings as plain values."""
         return {
             "definition": self._definition,
             "size": self._size,

@@ -1,4 +1,4 @@
-"""The tokenizer of a published model, with the interface of this project."""
+"""Wrapper of a published model's subword tokenizer."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _MARKS = re.compile(r"[.!\"()*#:;~]")
 
 
 def cleaned(caption: str, max_words: int | None) -> str:
-    """A caption in BLIP's form: lower case, some marks as spaces, at most ``max_words`` words."""
+    """Clean a caption as BLIP does: lower case, some marks as spaces, ``max_words`` words."""
     return " ".join(_MARKS.sub(" ", caption.lower()).split()[:max_words])
 
 
 class SubwordTokenizer(AbstractTokenizer):
-    """Sub-words of a fast tokenizer (the ``tokenizers`` library), between a begin and an end token.
+    """Subwords of a fast tokenizer (``tokenizers`` library) between a begin and an end token.
 
     Args:
         definition: content of a ``tokenizer.json``.
-        size: V; more than the file's tokens where a model keeps spare ones.
+        size: vocabulary size V; may exceed the file's tokens if the model has spare ones.
         bos_id, eos_id, pad_id, unk_id: ids in [0, V).
-        max_words: captions are cut after so many words.
-        max_tokens: and after so many tokens, begin and end counted.
+        max_words: maximum words; longer captions are cut.
+        max_tokens: maximum tokens including begin and end; longer captions are cut.
 
     Raises:
         ValueError: an id outside [0, V), or more tokens than V.
@@ -59,8 +59,8 @@ class SubwordTokenizer(AbstractTokenizer):
         num_tokens = self._tokenizer.get_vocab_size()
         if num_tokens > size:
             raise ValueError(
-                f"the tokenizer has {num_tokens} tokens, the model {size}: they do not belong "
-                "together"
+                f"the tokenizer has {num_tokens} tokens, but the model has {size}; use the "
+                "tokenizer that belongs to the model"
             )
         self.bos_id, self.eos_id, self.pad_id, self.unk_id = bos_id, eos_id, pad_id, unk_id
         for name, value in self._ids().items():
@@ -79,28 +79,28 @@ class SubwordTokenizer(AbstractTokenizer):
         max_words: PositiveInt = 30,
         max_tokens: PositiveInt = 40,
     ) -> SubwordTokenizer:
-        """The tokenizer of a BLIP captioner.
+        """Build the tokenizer of a BLIP captioner.
 
         Args:
-            captions: not used; the vocabulary is the model's.
+            captions: unused; the vocabulary comes from the model.
             name: hub name or folder.
             max_words: see the class; 30 in the authors' code.
             max_tokens: see the class; the authors' 40 count the prompt, too.
 
         Raises:
-            FileNotFoundError: the model comes without ``tokenizer.json``.
-            ValueError: not BLIP's, or a tokenizer without the tokens that are needed.
+            FileNotFoundError: the model has no ``tokenizer.json``.
+            ValueError: not BLIP's tokenizer, or required tokens are missing.
         """
         del captions
         folder = model_folder(name, instead="tokenizer=words")
         path = folder / FILE_NAME
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file; save the model with its fast tokenizer")
+            raise FileNotFoundError(f"{path} does not exist; save the model with its tokenizer")
         definition = path.read_text(encoding="utf-8")
         vocabulary = Tokenizer.from_str(definition).get_vocab()
         missing = [token for token in ("[SEP]", "[PAD]", "[UNK]") if token not in vocabulary]
         if missing:
-            raise ValueError(f"{path}: lacks {', '.join(missing)}: not the tokenizer of a BLIP")
+            raise ValueError(f"{path} lacks {', '.join(missing)}, so it is not BLIP's tokenizer")
         config = read_json(folder / "config.json")["text_config"]
         size = config.get("vocab_size", 30524)
         return cls(
@@ -121,13 +121,13 @@ class SubwordTokenizer(AbstractTokenizer):
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, the caption's tokens, end token; at most ``max_tokens``."""
+        """Return begin token, the caption's tokens and end token; at most ``max_tokens``."""
         text = cleaned(caption, self.max_words)
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Words from the ``max_words``-th on, or tokens from the ``max_tokens``-th on."""
+        """Count the words beyond ``max_words``, or else the tokens beyond ``max_tokens``."""
         words = max(0, len(cleaned(caption, None).split()) - self.max_words)
         if words or len(ids) < self.max_tokens:
             return words
@@ -136,13 +136,13 @@ class SubwordTokenizer(AbstractTokenizer):
         return len(whole) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the sub-words, in the caption as written."""
+        """Return the spans of the subwords in the caption as written."""
         text = cleaned(caption, self.max_words)
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text up to the first end token."""
+        """Return the text up to the first end token."""
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
         special = {self.bos_id, self.pad_id}
@@ -150,16 +150,16 @@ class SubwordTokenizer(AbstractTokenizer):
 
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        """Tokens written with ``##``."""
+        """Tokens written with ``##``, which continue a word."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
 
     def token_id(self, token: str) -> int | None:
-        """Id of a sub-word in the spelling of the vocabulary."""
+        """Return the id of a subword in the vocabulary's spelling."""
         return self._tokenizer.token_to_id(token)
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the tokenizer's definition and settings as plain values."""
         return {
             "definition": self._definition,
             "size": self._size,

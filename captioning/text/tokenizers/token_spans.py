@@ -1,4 +1,4 @@
-"""The character spans of tokens in a caption."""
+"""Character spans of tokens in a caption."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ NOWHERE: Span = (0, 0)
 
 
 def word_spans(words: Iterable[str], caption: str) -> list[Span]:
-    """Spans ``(start, stop)`` of words in a caption, in which they stand in this order.
+    """Return the spans ``(start, stop)`` of words that occur in this order in a caption.
 
-    A word that is not in the caption in this form has an empty span.
+    A word that the caption does not hold in this form has an empty span.
 
     Args:
         words: words in lower case.
@@ -30,15 +30,15 @@ def word_spans(words: Iterable[str], caption: str) -> list[Span]:
 
 
 def text_spans(offsets: Iterable[Span], text: str, caption: str) -> list[Span]:
-    """Spans of a text as spans of the caption that it was made of, without spaces at their ends.
+    """Map spans of a normalised text to spans of the original caption, without outer spaces.
 
     Args:
         offsets: spans ``(start, stop)`` in ``text``.
-        text: the caption with letters of another case, and without some of its characters.
+        text: the caption with changed letter case, and without some of its characters.
         caption: caption as written.
 
     Returns:
-        As many; a span of spaces alone is empty.
+        The same number of spans; a span of spaces alone is empty.
     """
     where = _origins(text, caption)
     spans = []
@@ -49,7 +49,7 @@ def text_spans(offsets: Iterable[Span], text: str, caption: str) -> list[Span]:
 
 
 def _origins(text: str, caption: str) -> list[int | None]:
-    """Position in the caption of each character of the text; None for spaces."""
+    """Return the caption position of each character of the text; None for spaces."""
     letters, places = _lowered(caption)
     origins: list[int | None] = []
     cursor = 0
@@ -61,7 +61,7 @@ def _origins(text: str, caption: str) -> list[int | None]:
 
 
 def _lowered(caption: str) -> tuple[str, Sequence[int]]:
-    """The caption in small letters, of which a capital may have two, and where each comes from."""
+    """Lower-case a caption (a capital may become two letters), with each letter's origin."""
     small = caption.lower()
     if len(small) == len(caption):
         return small, range(len(caption))

@@ -1,4 +1,4 @@
-"""Captions split into words by NLTK's Treebank rules, with most of them looked up."""
+"""Split captions into words by NLTK's Treebank rules, with a cache of frequent pieces."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_PIECES = 2**18  # that are kept
 NOT_SINGLE = -1
 
 CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
-# Pieces between spaces whose words do not depend on the text around them: NLTK's rules that look
-# further are about quotation marks, brackets and an apostrophe at a word's end.
+# Pieces between spaces whose words do not depend on the text around them: NLTK's wider rules
+# concern quotation marks, brackets and an apostrophe at the end of a word.
 _ALONE = re.compile(r"(?:[a-z0-9.,:;?!&$%/-]|(?<=[a-z0-9])'(?=[a-z0-9]))+")
 
 
 @functools.cache
 def _treebank() -> Any:
-    # NLTK imports scikit-learn and pandas where they are there: a second, for rules that few texts
+    # NLTK imports scikit-learn and pandas if installed: one second, for rules that few texts
     # need.
     from nltk.tokenize import NLTKWordTokenizer
 
@@ -38,7 +38,7 @@ def _treebank() -> Any:
 
 
 def split_words(caption: str) -> tuple[str, ...]:
-    """Lower-cased words of a caption, without punctuation; see `spaced` for other scripts."""
+    """Split a caption into lower-case words without punctuation; for other scripts see `spaced`."""
     text = spaced(with_starts(caption.lower()))
     words = [_pieces[piece] for piece in text.split(" ")]
     return _treebank_words(text) if None in words else tuple(chain.from_iterable(words))
@@ -47,7 +47,7 @@ def split_words(caption: str) -> tuple[str, ...]:
 def _treebank_words(text: str) -> tuple[str, ...]:
     words = []
     for token in _treebank().tokenize(text):
-        # The tokenizer splits only a text's last full stop off its word.
+        # The tokenizer separates only the text's last full stop from its word.
         word = token.rstrip(".") if len(token) > 1 else token
         if word and word not in PUNCTUATION:
             words.append(word)
@@ -55,7 +55,7 @@ def _treebank_words(text: str) -> tuple[str, ...]:
 
 
 def _words_of_piece(piece: str) -> tuple[str, ...] | None:
-    """Words of the text between two spaces, or None if they depend on the text around it."""
+    """Return the words of a text between two spaces, or None if they depend on the context."""
     plain = piece[:-1] if piece.endswith((".", ",")) else piece
     parts = plain.split("-")
     if plain.isascii() and all(map(str.isalnum, parts)) and CONTRACTED.isdisjoint(parts):
@@ -70,7 +70,7 @@ def _words_of_piece(piece: str) -> tuple[str, ...] | None:
 
 
 class _Pieces(dict[str, Any]):
-    """Words of pieces seen before: looking them up is some 20 times as fast as NLTK."""
+    """Cache of the words of pieces, some 20 times as fast as NLTK."""
 
     def __missing__(self, piece: str) -> tuple[str, ...] | None:
         if len(self) >= MAX_PIECES:
@@ -83,16 +83,16 @@ _pieces = _Pieces()
 
 
 class SplitCaptions:
-    """Captions split once, for the vocabulary that is counted and for their tokens.
+    """Captions split once, for counting the vocabulary and for encoding.
 
     Args:
-        captions: N of them.
-        max_words: captions are cut after so many words.
+        captions: N captions.
+        max_words: maximum words; longer captions are cut.
 
     Attributes:
-        words: all that occur; a few may be of words that were cut off.
-        numbers: ``uint32`` positions in ``words``, of one caption after the other.
-        lengths: ``(N,) int64`` words of each caption.
+        words: distinct words; may include a few words that were cut off.
+        numbers: ``uint32`` positions in ``words``, caption after caption.
+        lengths: ``(N,) int64`` number of words of each caption.
     """
 
     def __init__(self, captions: Iterable[str], *, max_words: int) -> None:
@@ -118,19 +118,19 @@ class SplitCaptions:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each word occurs."""
+        """Count the occurrences of each word."""
         counts = np.bincount(self.numbers, minlength=len(self.words))
         return Counter(dict(zip(self.words, counts.tolist(), strict=True)))
 
     def encode(self, tokenizer: AbstractTokenizer, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the first captions by a tokenizer of words, and where each caption's ids end.
+        """Encode the first captions with a word tokenizer; return ids and each caption's end index.
 
         Args:
-            tokenizer: whose captions are cut after as many words.
-            number: number of captions, at most N.
+            tokenizer: tokenizer with the same ``max_words``.
+            number: number of captions to encode, at most N.
 
         Returns:
-            what `WordTokenizer.encode` gives, one caption after the other, and ``(number,) int64``.
+            ids as from `WordTokenizer.encode`, caption after caption, and ends ``(number,) int64``.
         """
         lengths = self.lengths[:number]
         found = map(tokenizer.token_id, self.words)
@@ -145,7 +145,7 @@ class SplitCaptions:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers of words, from 0 on by first appearance."""
+    """Numbers of words in order of first appearance, from 0."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -153,7 +153,7 @@ class _Numbers(dict[str, int]):
 
 
 class _SingleWords(dict[str, int]):
-    """Numbers of pieces that are one word, which nearly all are; `NOT_SINGLE` for others."""
+    """Numbers of pieces that are one word (nearly all pieces); `NOT_SINGLE` for other pieces."""
 
     def __init__(self, known: _Numbers) -> None:
         super().__init__()

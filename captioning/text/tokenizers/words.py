@@ -1,7 +1,7 @@
-"""Word tokenizer with a vocabulary counted on the training captions.
+"""Word tokenizer whose vocabulary is counted on the training captions.
 
 Captions are split as in nocaps-org/updown-baseline: lower case, NLTK's Treebank tokenizer,
-punctuation dropped, rare words left out, captions cut. Unlike there, the unknown word is a separate
+punctuation dropped, rare words dropped, captions cut. In contrast, the unknown word is a separate
 token, and padding, begin and end are three different tokens.
 """
 
@@ -23,13 +23,13 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
 class WordTokenizer(AbstractTokenizer):
-    """Words by frequency, then alphabetically; ids 0-3 are pad, begin, end and unknown.
+    """Word tokenizer: words by frequency, then alphabet; ids 0-3 are pad, begin, end, unknown.
 
     Args:
         words: the vocabulary without special tokens, in id order.
-        counts: how often each word (special ones included) was the next token in the captions that
+        counts: how often each word or special token was the next token in the captions that
             the vocabulary was built on, or None.
-        max_words: captions are cut after so many words.
+        max_words: maximum words; longer captions are cut.
     """
 
     pad_id, bos_id, eos_id, unk_id = range(4)
@@ -66,14 +66,14 @@ class WordTokenizer(AbstractTokenizer):
         extra_words: Sequence[str] | None = None,
         control: bool = False,
     ) -> WordTokenizer:
-        """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
+        """Build a vocabulary of words seen ``min_count`` times, plus ``extra_words``.
 
         Args:
-            captions: captions of the training set; split already, if their tokens are wanted, too.
-            min_count: see above.
+            captions: training captions, as texts or as `SplitCaptions`.
+            min_count: minimum number of occurrences.
             max_words: see the class.
-            extra_words: see above.
-            control: put `captioning.text.control_tokens` at the end of the vocabulary.
+            extra_words: words to add whatever their count.
+            control: append `captioning.text.control_tokens` to the vocabulary.
 
         Raises:
             ValueError: no word is frequent enough.
@@ -94,18 +94,18 @@ class WordTokenizer(AbstractTokenizer):
         return cls(words=words, counts=word_counts, max_words=max_words)
 
     def with_words(self, captions: Iterable[str], *, min_count: int) -> WordTokenizer:
-        """The vocabulary with further words behind the others, whose ids stay.
+        """Return a vocabulary with further words appended; existing ids stay the same.
 
         Args:
-            captions: the texts in which words are counted.
-            min_count: words that occur at least this often are added.
+            captions: texts in which the further words are counted.
+            min_count: minimum number of occurrences of further words.
         """
         seen = SplitCaptions(captions, max_words=self.max_words).counts
         new = {w: n for w, n in seen.items() if n >= min_count and w not in self._ids}
         words = sorted(new, key=lambda word: (-new[word], word))
         counts = self.counts
         if counts is not None:
-            # As often as in a text of the size of the one that the others were counted in.
+            # Scaled to the size of the text in which the existing words were counted.
             scale = sum(counts) / max(seen.total(), 1)
             counts = (*counts, *(max(round(scale * new[word]), 1) for word in words))
         return WordTokenizer(
@@ -116,12 +116,12 @@ class WordTokenizer(AbstractTokenizer):
         return len(self.words)
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, at most ``max_words`` words, end token."""
+        """Return begin token, at most ``max_words`` words, and end token."""
         ids = [self._ids.get(word, self.unk_id) for word in split_words(caption)[: self.max_words]]
         return [self.bos_id, *ids, self.eos_id]
 
     def encode_batch(self, captions: Sequence[str]) -> list[list[int]]:
-        """`encode` of many captions."""
+        """Encode many captions, see `encode`."""
         ids, unk_id, size = self._ids.get, self.unk_id, self.max_words
         return [
             [self.bos_id, *[ids(word, unk_id) for word in split_words(caption)[:size]], self.eos_id]
@@ -129,18 +129,18 @@ class WordTokenizer(AbstractTokenizer):
         ]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """Words from the ``max_words``-th on."""
+        """Count the words of a caption beyond ``max_words``."""
         if len(ids) < self.max_words + 2:
             return 0
         return max(0, len(split_words(caption)) - self.max_words)
 
     def token_spans(self, caption: str) -> list[Span]:
-        """Spans of the words, as written."""
+        """Return the spans of the words in the caption as written."""
         words = [word.removeprefix(START) for word in split_words(caption)[: self.max_words]]
         return [NOWHERE, *word_spans(words, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words joined by spaces, up to the first end token; see `joined` for other scripts."""
+        """Join the words with spaces up to the first end token; for other scripts see `joined`."""
         words = []
         for index in ids:
             if index == self.eos_id:
@@ -150,11 +150,11 @@ class WordTokenizer(AbstractTokenizer):
         return joined(" ".join(words))
 
     def token_id(self, token: str) -> int | None:
-        """Id of a word or special token."""
+        """Return the id of a word or special token."""
         return self._ids.get(token)
 
     def state(self) -> dict[str, Any]:
-        """Words and settings, plain."""
+        """Return words and settings as plain values."""
         return {
             "words": list(self.words[len(SPECIAL) :]),
             "counts": None if self.counts is None else list(self.counts),
@@ -162,7 +162,7 @@ class WordTokenizer(AbstractTokenizer):
         }
 
     def log_frequencies(self) -> list[float] | None:
-        """Log of each word's share of all words; a count of 0 is taken as 0.1."""
+        """Return the log of each word's relative frequency; a count of 0 is replaced by 0.1."""
         if self.counts is None:
             return None
         total = sum(self.counts)

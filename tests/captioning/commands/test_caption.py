@@ -210,14 +210,16 @@ def test_wrong_usage_ends_in_a_line(run, folder, tmp_path, capsys, monkeypatch) 
         return message
 
     monkeypatch.setattr(loading, "SHIPPED", tmp_path / "nothing")
-    assert "no captioner is shipped in this version: name one" in refused(str(folder))
+    assert "this version ships no captioner: name it" in refused(str(folder))
     empty = tmp_path / "empty"
     empty.mkdir()
     assert f"{empty}: no photos here or below" in refused(str(empty))
     photo = str(folder / "a.jpg")
-    assert "no captioner: it has neither" in refused(photo, "--model", str(empty))
+    assert "holds no captioner: it has neither" in refused(photo, "--model", str(empty))
     assert "no such folder" in refused(photo, "--model", str(tmp_path / "none"))
-    assert "is for models of transformers" in refused(photo, "--model", str(run), "--prompt", "a")
+    assert "applies to transformers models only" in refused(
+        photo, "--model", str(run), "--prompt", "a"
+    )
     boxes = tmp_path / "boxes.jsonl"
     boxes.write_text('{"detector": "test"}\n')
     asked = (photo, "--model", str(run), "--boxes", str(boxes))
@@ -310,7 +312,7 @@ def test_searches_keep_the_captioners_settings() -> None:
     assert chosen_search(own, min_words=9).settings.max_length > 10
     with pytest.raises(ValueError, match="does not use beam_size"):
         chosen_search(own, diverse=True, beam_size=3)
-    with pytest.raises(ValueError, match="from search, not from draws"):
+    with pytest.raises(ValueError, match="required words need beam search"):
         chosen_search(own, diverse=True, constrained=True)
     with pytest.raises(ValueError, match="min_words must be at most max_words"):
         chosen_search(own, min_words=4, max_words=3)

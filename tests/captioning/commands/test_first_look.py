@@ -40,7 +40,7 @@ AT_ONCE = [
     ("train curation=remov", "curation=remov: there is no such choice; did you mean remove?"),
     ("train start_from=nowhere", "start_from=nowhere: no such folder"),
     ("train resume=nowhere", "resume=nowhere: no such file"),
-    ("train plugins=[nowhere]", "plugins: there is no module nowhere"),
+    ("train plugins=[nowhere]", "plugins: no module nowhere"),
     ("evaluate run=nowhere", "nowhere/config.yaml does not exist"),
     ("evaluate predictions=nowhere data=own data.root=there", "nowhere: no such file"),
     ("evaluate predictions=photo.jpg data=own data.root=x", "x: no such folder in "),

@@ -84,10 +84,10 @@ def test_the_user_is_told_of_the_present_name(caplog):
     with caplog.at_level(logging.WARNING):
         trust(config)
     assert config._target_ == "captioning.miniworld.dataset.read_miniworld"
-    assert "captioning.data.miniworld.dataset.read_miniworld has moved" in caplog.text
+    assert "captioning.data.miniworld.dataset.read_miniworld was renamed" in caplog.text
 
 
 def test_own_configs_name_nothing_of_before(caplog):
     with caplog.at_level(logging.WARNING):
         compose_config("train")
-    assert "has moved" not in caplog.text
+    assert "was renamed" not in caplog.text

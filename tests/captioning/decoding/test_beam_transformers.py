@@ -134,8 +134,8 @@ def test_an_image_does_not_depend_on_the_others():
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ({"max_length": 3}, "max_length=3 counts the 3 tokens of begin and prompt"),
-        ({"min_length": 9}, "min_length=9 with search.max_length=9 .* lets no caption end"),
+        ({"max_length": 3}, "max_length=3 includes the 3 tokens of begin and prompt"),
+        ({"min_length": 9}, "min_length=9, search.max_length=9 .* leave no caption that can end"),
     ],
 )
 def test_lengths_without_room_for_a_caption_are_refused(lengths, message):

@@ -313,7 +313,7 @@ def test_the_lookup_table_is_left_as_it_was():
         ({"machines": [build_machine([[(3, EOS)]])] * 3}, r"begin, end or padding.*: got \[1\]"),
         ({"machines": [build_machine([[(3, BOS)]])] * 3}, r"begin, end or padding.*: got \[0\]"),
         ({"machines": [build_machine([[(3, PAD)]])] * 3}, r"begin, end or padding.*: got \[2\]"),
-        ({"machines": [build_machine([[(7,)]])] * 3}, "the model's 7 tokens: got token 7"),
+        ({"machines": [build_machine([[(7,)]])] * 3}, "need token 7, but the model has 7 tokens"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

@@ -128,7 +128,7 @@ def test_no_detections_give_no_constraints():
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"counted must be one of .* got 'boxes'"):
         detection_constraints([], counted="boxes")
-    with pytest.raises(ValueError, match=r"no circles: got b -> c -> b"):
+    with pytest.raises(ValueError, match=r"not have cycles: got b -> c -> b"):
         suppress_overlaps([], parents={"a": "b", "b": "c", "c": "b"})
     with pytest.raises(ValueError, match=r"max_overlap must be in \[0, 1\]: got 85"):
         suppress_overlaps([], max_overlap=85)

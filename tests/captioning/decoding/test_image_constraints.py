@@ -55,7 +55,10 @@ def test_a_file_gives_words_and_alternatives(tmp_path: Path):
     [
         ("[1]", "must be an object of image ids: got list"),
         ("{", "not valid JSON"),
-        ('{"9": ["dog"]}', "none of its 1 images is in the data set: it has ids such as '9', the"),
+        (
+            '{"9": ["dog"]}',
+            "none of its 1 images is in the dataset: the file has ids such as '9', the",
+        ),
         ('{"1": "dog"}', "'1' must have a list of constraints: got 'dog'"),
         ('{"1": [3]}', "'1' must have a list of words or of lists of words"),
         ('{"1": [[]]}', "'1' must have a list of words or of lists of words"),
@@ -100,7 +103,7 @@ def test_regions_give_their_surest_labels():
 
 
 def test_a_data_set_without_regions_is_refused():
-    with pytest.raises(ValueError, match="needs a data set with labelled regions: this one has"):
+    with pytest.raises(ValueError, match="needs a dataset with labelled regions, but this one has"):
         constraints_from_regions(samples({"1": ()}))
 
 
@@ -123,10 +126,12 @@ def test_names_of_classes_are_constraints_only_where_they_stand_in_for_captions(
 @pytest.mark.parametrize("classes", [{}, None])
 def test_held_out_words_need_classes(classes):
     unpaired = [replace(sample, origin=UNPAIRED) for sample in samples({"1": ()})]
-    with pytest.raises(ValueError, match="needs classes: .* choose steps=.* in training"):
+    with pytest.raises(ValueError, match="needs classes, .* choose steps=.* in training"):
         constraints_from_classes(unpaired, classes=classes)
 
 
 def test_held_out_words_need_photos_without_captions():
-    with pytest.raises(ValueError, match="of 2 samples none is of origin 'unpaired'; in training"):
+    with pytest.raises(
+        ValueError, match="none of the 2 samples has origin 'unpaired'; in training"
+    ):
         constraints_from_classes(samples({"1": (), "2": ()}), classes=CLASSES)

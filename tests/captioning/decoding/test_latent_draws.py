@@ -98,7 +98,10 @@ def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
         ({"num_captions": 0}, "num_captions must be a whole number of at least 1"),
         ({"at_once": 0}, "at_once must be a whole number of at least 1"),
         ({"captions_per_draw": 3}, "captions_per_draw must be at most beam_size=2: got 3"),
-        ({"captions_per_draw": 2, "distinct": True}, "distinct: takes one caption of each draw"),
+        (
+            {"captions_per_draw": 2, "distinct": True},
+            "distinct: needs one caption per latent sample",
+        ),
         ({"temperature": -1}, "temperature must be at least 0"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"max_length": 30, "min_length": 30}, "model.module.max_steps"),
@@ -156,5 +159,5 @@ def test_the_published_search_forbids_no_token(model: CosCvae) -> None:
     search = PublishedLatentSearch.with_settings(num_captions=2, beam_size=2)
     bind_search(search, model.tokenizer)  # the unknown word does not count
     search = PublishedLatentSearch.with_settings(forbidden_ids=[7], beam_size=2)
-    with pytest.raises(ValueError, match=r"forbids no token: got forbidden_ids \[.*7\]"):
+    with pytest.raises(ValueError, match=r"cannot forbid tokens: got forbidden_ids \[.*7\]"):
         bind_search(search, model.tokenizer)

@@ -131,8 +131,8 @@ def test_a_constraint_without_alternatives_is_never_met():
     ("constraints", "required", "message"),
     [
         ([[(3,)]] * 9, 2, "constraints must be at most 8: got 9"),
-        ([[(3,), ()]], 2, r"phrases must be one or more token ids from 0: got \(\)"),
-        ([[(3, -1)]], 2, r"phrases must be one or more token ids from 0: got \(3, -1\)"),
+        ([[(3,), ()]], 2, r"a phrase must hold token ids of at least 0: got \(\)"),
+        ([[(3, -1)]], 2, r"a phrase must hold token ids of at least 0: got \(3, -1\)"),
         ([[(3,)]], -1, "required must be at least 0: got -1"),
     ],
 )

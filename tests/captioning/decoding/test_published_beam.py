@@ -172,7 +172,7 @@ def test_phrases_that_fail_start_again() -> None:
 
 def test_sub_words_are_refused() -> None:
     machine = build_machine([[(2, 3)]], continues=[4])
-    with pytest.raises(ValueError, match="tokenizer of words"):
+    with pytest.raises(ValueError, match="word tokenizer"):
         restarting(machine)
 
 

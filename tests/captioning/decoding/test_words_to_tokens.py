@@ -51,7 +51,7 @@ def test_all_spellings_of_a_word_are_forbidden():
     [
         ({"forbidden_words": "dog"}, r"forbidden_words must be a list of words: got 'dog'"),
         ({"end_words": ["."]}, r"end_words must be in the vocabulary: got '.'"),
-        ({"forbidden_words": ["a dog"]}, r"of one token each: got 'a dog', whose tokens are \[4,"),
+        ({"forbidden_words": ["a dog"]}, r"one token each: got 'a dog', which has the tokens \[4,"),
     ],
 )
 def test_words_that_no_setting_can_hold_are_refused(settings, message):
@@ -160,7 +160,7 @@ def test_captions_say_whether_they_meet_their_constraints():
 
 def test_constrained_search_without_constraints_says_what_is_missing():
     model = with_search(ConstrainedBeamSearch, beam_size=3, max_length=8)
-    with pytest.raises(ValueError, match="needs machines, one an image; captioning evaluate makes"):
+    with pytest.raises(ValueError, match="needs one machine per image; captioning evaluate builds"):
         model.generate(make_batch())
 
 
@@ -212,7 +212,7 @@ def test_beginnings_that_cannot_be_continued_are_refused():
             image_ids=["a", "b", "c"],
             beginning=[3],
         )
-    with pytest.raises(ValueError, match=r"loses the end of 'a a.', .* captions of one sentence"):
+    with pytest.raises(ValueError, match=r"drops the end of 'a a.', .* one-sentence captions"):
         beginning_tokens("a a.", tokenizer)
-    with pytest.raises(ValueError, match=r"leaves out 1 tokens or words of the 4 words"):
+    with pytest.raises(ValueError, match=r"drops 1 tokens or words of the 4 words"):
         beginning_tokens("a a a a", tokenizer)

@@ -145,13 +145,13 @@ def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
     photos, _ = test_photos(run)
     with pytest.raises(TypeError, match=r"must be a list: got .*; put it into \["):
         captioner.caption(str(photos[0]))
-    with pytest.raises(TypeError, match="no setting beams; there are max_length"):
+    with pytest.raises(TypeError, match="no setting beams; choose from max_length"):
         captioner.caption(photos, beams=3)
     with pytest.raises(ValueError, match="beam_size must be a whole number of at least 1: got 0"):
         captioner.caption(photos, beam_size=0)
     with pytest.raises(FileNotFoundError, match=r"none\.png: no such photo"):
         captioner.caption([tmp_path / "none.png"])
-    with pytest.raises(ValueError, match="no captioner: it has neither config.yaml"):
+    with pytest.raises(ValueError, match="holds no captioner: it has neither config.yaml"):
         Captioner.load(tmp_path)
 
 
@@ -164,16 +164,16 @@ def changed(folder: Path, key: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("search._target_", "os.system", "configs may name what"),
-        ("model.module._target_", "torch.load", "configs name"),
+        ("search._target_", "os.system", "configs may name only"),
+        ("model.module._target_", "torch.load", "name a class of the library"),
         (
             "optimizer._target_",
             "captioning.runtime.files.write_text",
-            "it is no part that configs build",
+            "configs may not build it",
         ),
-        ("features.backbone._target_", "captioning.export.export.export", "no part"),
-        ("model.module.hidden_size", 10_000_000, "the settings expect"),
-        ("model.module.hidden_size", 25, "the settings expect"),
+        ("features.backbone._target_", "captioning.export.export.export", "configs may not"),
+        ("model.module.hidden_size", 10_000_000, "config.yaml expects"),
+        ("model.module.hidden_size", 25, "config.yaml expects"),
         ("features", None, "lacks one of model, features"),
     ],
 )
@@ -200,9 +200,9 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
     refused("is not a safetensors file")
     for name in ("embed.weight", next(iter(tensors))):
         save_file({n: tensor for n, tensor in tensors.items() if n != name}, weights)
-        refused(f"{name.removeprefix(FEATURES_PREFIX)} is missing, the settings expect")
+        refused(f"{name.removeprefix(FEATURES_PREFIX)} has shape missing, config.yaml expects")
     save_file({**tensors, "more": torch.zeros(1)}, weights)
-    refused(r"more is \(1,\), the settings expect none")
+    refused(r"more has shape \(1,\), config.yaml expects none")
     weights.unlink()
     refused(r"model\.safetensors does not exist")
     weights.write_bytes(content)
@@ -210,9 +210,9 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
     record = folder / "captioner.json"
     correct = json.loads(record.read_text())
     record.write_text(json.dumps({**correct, "format": "other"}))
-    refused("not of the format")
+    refused("is not of format")
     record.write_text(json.dumps({**correct, "captioner": {"class": "UpDown", "tokenizer": {}}}))
-    refused("its tokenizer is damaged")
+    refused("the tokenizer is damaged")
     record.write_text(json.dumps({**correct, "captioner": {**correct["captioner"], "class": "X"}}))
     refused("of model X")
     record.write_text(json.dumps(correct))
@@ -223,7 +223,7 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
 def test_imported_features_have_no_photos(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     changed(tmp_path / "copy", "features.imported", "folder")
-    with pytest.raises(ValueError, match="reads imported features, and has no backbone"):
+    with pytest.raises(ValueError, match="uses imported features, so it cannot read photos"):
         Captioner.load(tmp_path / "copy")
 
 
@@ -252,5 +252,5 @@ def test_matrices_in_eight_bits_are_made_whole() -> None:
     assert sorted(found) == ["a", "b"]
     assert (found["a"] - matrix).abs().max() <= scales.max() / 2 + 1e-7
     assert found["a"][2].count_nonzero() == 0
-    with pytest.raises(ValueError, match=r"a: \(4,\) scales for \(5, 7\)"):
+    with pytest.raises(ValueError, match=r"a: \(4,\) scales, not one per row"):
         in_full({"a": small, "a.scales": scales[:4]})

@@ -171,7 +171,7 @@ def test_a_photo_that_the_server_fails_at_is_asked_for_again(photos, tmp_path: P
         one = captioner(server, retries=1, cache_folder=tmp_path / "kept")
         written = one.write_captions(photos, keys=[p.name for p in photos])
         assert [n for n, texts in enumerate(written) if not texts] == [3]
-        assert one.card()["without"] == {"the model failed": 1}
+        assert one.card()["without"] == {"the request failed": 1}
         server.answer, num = by_number, len(of_user(server))
         again = captioner(server, cache_folder=tmp_path / "kept")
         assert again.write_captions(photos, keys=["x"] * 40)[3] == ["Photo 3."]
@@ -192,19 +192,19 @@ def test_cut_captions_are_left_out(photos) -> None:
 def test_a_model_without_eyes_is_refused(photos) -> None:
     with (
         served(lambda _: chat("A nice photo.", tokens=5)) as server,
-        pytest.raises(ValueError, match=r"m sees no photos \(the photo adds no tokens\)"),
+        pytest.raises(ValueError, match=r"m does not see photos \(a photo adds no tokens\)"),
     ):
         captioner(server).write_captions(photos, keys=["x"] * 40)
     assert len(server.bodies) == 3
     with (
         served(lambda _: chat("A nice photo.", tokens=0)) as server,
-        pytest.raises(ValueError, match="two unlike photos have the same answer"),
+        pytest.raises(ValueError, match="two different photos get one answer"),
     ):
         captioner(server).write_captions(photos, keys=["x"] * 40)
     refusal = (400, {}, {"error": {"message": "m takes no images"}})
     with (
         served(lambda b: refusal if photo_of(b) else chat("Hm.")) as server,
-        pytest.raises(ValueError, match=r"answers no question .*takes no images.*server lists m"),
+        pytest.raises(ValueError, match=r"fails on questions .*takes no images.*server lists m"),
     ):
         captioner(server).write_captions(photos, keys=["x"] * 40)
 
@@ -217,7 +217,7 @@ def test_a_model_that_wants_a_photo_has_eyes(photos) -> None:
 def test_another_model_that_answers_is_named(photos, caplog) -> None:
     with served(lambda b: {**by_number(b), "model": "other"}) as server:
         captioner(server).write_captions(photos[:1], keys=["a"])
-    assert "m: the answers name another model, other" in caplog.text
+    assert "m: the server answers with another model: other" in caplog.text
 
 
 def test_refusals_alone_end_the_run(photos) -> None:
@@ -232,7 +232,9 @@ def test_refusals_alone_end_the_run(photos) -> None:
 
 
 def test_captions_are_not_continued() -> None:
-    with pytest.raises(ValueError, match="m: a served model continues no caption; use a local"):
+    with pytest.raises(
+        ValueError, match="m: served models cannot continue a given caption; use a local"
+    ):
         ServedCaptioner(name="http://h/v1#m").write_captions(
             [Path("a.png")], keys=["a"], beginnings=["A dog."]
         )
@@ -261,7 +263,7 @@ def test_a_temperature_that_is_ignored_is_said_once(photos, caplog) -> None:
 
     assert warns(by_number, search=search) == 2  # photos of four draws
     (said,) = caplog.messages
-    assert "first 4 draws are what m answers at temperature 0" in said
+    assert "first 4 sampled answers equal those of m at temperature 0" in said
 
     def heeds(body: Body) -> Any:
         is_other = body["temperature"] and body.get("seed") == 5
@@ -279,7 +281,7 @@ def test_another_language_ends_the_run_with_what_was_kept(photos, tmp_path: Path
 
     kept = {"cache_folder": tmp_path / "kept", "num_parallel": 2}
     with served(german) as server:
-        with pytest.raises(ValueError, match=r"first 12 .*'de'.* asked for \('en'\).*kept"):
+        with pytest.raises(ValueError, match=r"first 12 .*'de'.* expected 'en'.*saved"):
             captioner(server, **kept).write_captions(photos, keys=["x"] * 40)
         num = len(of_user(server))
         assert 12 <= num < 20
@@ -293,7 +295,7 @@ def test_another_language_ends_the_run_with_what_was_kept(photos, tmp_path: Path
         ):
             one = captioner(server, **kept, **accepted)
             assert len(one.write_captions(photos, keys=["x"] * 40)) == 40
-        with pytest.raises(ValueError, match=r"asked for \('fr'\)"):
+        with pytest.raises(ValueError, match=r"expected 'fr'"):
             captioner(server, language="fr").write_captions(photos, keys=["x"] * 40)
 
 
@@ -320,7 +322,7 @@ def test_refusals_in_small_calls_end_the_run_too(photos) -> None:
     ],
 )
 def test_searches_that_no_server_has_are_refused(search, said: str) -> None:
-    with pytest.raises(ValueError, match=f"not asked for {said}.*search=greedy"):
+    with pytest.raises(ValueError, match=f"does not support {said}.*search=greedy"):
         ServedCaptioner(name="http://host/v1#m", search=search)
 
 

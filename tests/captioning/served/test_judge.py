@@ -80,7 +80,7 @@ def test_another_scorer_may_not_leave_out(photos) -> None:
 
 
 def test_wrong_questions_and_places_are_refused() -> None:
-    with pytest.raises(ValueError, match="question must hold {caption}"):
+    with pytest.raises(ValueError, match="question must hold the placeholder {caption}"):
         ServedJudge(name="http://h/v1#m", question="Good?")
     with pytest.raises(ValueError, match="scale must be one of"):
         ServedJudge(name="http://h/v1#m", scale="stars")  # pyright: ignore

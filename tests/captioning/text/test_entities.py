@@ -84,7 +84,7 @@ def test_a_list_of_names(tmp_path: Path) -> None:
     )
     assert read_names(file) == ("microwave", "person", "dog")
     file.write_text("# nothing\ntraffic light\n")
-    with pytest.raises(ValueError, match="no name of a single word"):
+    with pytest.raises(ValueError, match="no one-word name"):
         read_names(file)
     with pytest.raises(FileNotFoundError, match="give a list of names"):
         read_names(tmp_path / "none.txt")
@@ -105,7 +105,7 @@ def test_names_of_photos_stay_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("3", "names as keys: got int"), ("[", "is not valid JSON"), ("[]", "it holds no name")],
+    [("3", "names as keys: got int"), ("[", "is not valid JSON"), ("[]", "holds no name")],
 )
 def test_other_files_of_names_are_refused(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "names.json"

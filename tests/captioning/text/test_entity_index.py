@@ -54,5 +54,5 @@ def test_broken_encoders_are_named() -> None:
         def embed_texts(self, texts: Sequence[str]) -> Tensor:
             return torch.full((len(texts), 2), torch.nan)
 
-    with pytest.raises(ValueError, match="not finite; check the encoder's weights"):
+    with pytest.raises(ValueError, match="not finite; check the text encoder's weights"):
         build_entity_index(encoder=Broken())

@@ -34,11 +34,11 @@ def test_a_damaged_one_is_told_and_made_anew(tmp_path: Path, caplog) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     assert len(kept_judgement(tmp_path, {}, judged).captions) == 3
     assert f"{path}: " in caplog.text
-    assert "it is computed again" in caplog.text
+    assert "the judgement is computed again" in caplog.text
     kept_judgement(tmp_path, {}, refused)
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path, caplog) -> None:
     (tmp_path / "file").write_text("")
     assert len(kept_judgement(tmp_path / "file" / "below", {}, judged).captions) == 3
-    assert "cannot be cached for later starts" in caplog.text
+    assert "cannot cache the judgement" in caplog.text

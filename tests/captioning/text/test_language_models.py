@@ -125,7 +125,7 @@ def test_the_kind_may_be_said_and_must_fit(masked: Path, causal: Path, tmp_path:
     config = json.loads((masked / "config.json").read_text())
     (unsaid / "config.json").unlink()
     (unsaid / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
-    with pytest.raises(ValueError, match="set kind to causal or masked"):
+    with pytest.raises(ValueError, match="set kind=causal or masked"):
         build_language_model(name=str(unsaid), device="cpu")
 
 

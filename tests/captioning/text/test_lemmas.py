@@ -100,7 +100,7 @@ def test_examples_are_not_believed_where_another_word_is_far_more_usual() -> Non
 
 def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "lemmas.json").write_text("[]")
-    with pytest.raises(ValueError, match="lemmas.json: must hold a lemmatizer's tables"):
+    with pytest.raises(ValueError, match="lemmas.json must hold a lemmatizer's tables"):
         load_lemmas(tmp_path / "lemmas.json")
 
 

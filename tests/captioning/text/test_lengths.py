@@ -32,6 +32,6 @@ def test_texts_that_reach_a_networks_limit_are_told_once(caplog) -> None:
     limit.look([True, False, True])
     limit.look([True])
     assert [record.message.partition(";")[0] for record in caplog.records] == [
-        "toy reads 7 tokens of a text: 2 of 3 reach this limit, and their further text is ignored "
+        "toy reads 7 tokens of a text: 2 of 3 reach this limit, and the remaining text is ignored "
         "(logged once)"
     ]

@@ -83,7 +83,7 @@ def test_a_file_in_neural_baby_talks_layout(tmp_path: Path) -> None:
 
 
 def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere.txt: no such file"):
+    with pytest.raises(FileNotFoundError, match="nowhere.txt does not exist"):
         build_object_words(str(tmp_path / "nowhere.txt"))
     (tmp_path / "long.txt").write_text("a very long name\n")
     with pytest.raises(ValueError, match="one or two words"):

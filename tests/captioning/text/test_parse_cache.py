@@ -69,7 +69,7 @@ def test_a_failed_write_keeps_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_no_cache_is_named(tmp_path: Path) -> None:
     path = tmp_path / "parses.sqlite"
     path.write_text("no database, but long enough to be taken for one" * 100)
-    with pytest.raises(ValueError, match="parses.sqlite: .* delete it"):
+    with pytest.raises(ValueError, match="parses.sqlite: .* delete the file"):
         ParseCache(path).read(["a dog"])
 
 

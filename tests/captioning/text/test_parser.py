@@ -169,14 +169,14 @@ def test_an_unknown_pipeline_says_what_to_do(name: str) -> None:
 
 
 def test_a_package_that_is_no_pipeline_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match="'json' is a Python package, but not a spaCy"):
+    with pytest.raises(FileNotFoundError, match="'json' is a Python package but no spaCy"):
         build_spacy_parser(name="json")
 
 
 def test_a_pipeline_without_a_parser_is_refused(tmp_path: Path) -> None:
     spacy.blank("en").to_disk(tmp_path / "blank")
     blank = build_spacy_parser(name=str(tmp_path / "blank"))
-    with pytest.raises(ValueError, match="blank: the pipeline has no tagger and no parser"):
+    with pytest.raises(ValueError, match="blank: the pipeline lacks tagger and parser"):
         blank.parse(["a dog"])
 
 

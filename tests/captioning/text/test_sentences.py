@@ -118,7 +118,7 @@ def test_a_damaged_cache_is_named(folder: Path, tmp_path: Path) -> None:
     identity = build_sentence_encoder(**options).identity
     (tmp_path / identity).mkdir()
     (tmp_path / identity / "bad.safetensors").write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=r"bad\.safetensors: damaged"):
+    with pytest.raises(ValueError, match=r"bad\.safetensors is damaged"):
         build_sentence_encoder(**options)
 
 

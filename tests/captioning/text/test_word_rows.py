@@ -88,5 +88,5 @@ def test_capital_and_article_agree(caption, word, alternative, expected):
 
 
 def test_another_word_at_the_place_is_refused():
-    with pytest.raises(ValueError, match="no 'red' at character 3"):
+    with pytest.raises(ValueError, match="have 'red' at character 3"):
         replace_word("a red ball", 3, "red", "blue")

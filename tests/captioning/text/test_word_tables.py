@@ -75,10 +75,10 @@ def test_a_word2vec_head_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no line has a word and its values"),
-        ("the 1 2 2\ndog 1 2\n", "line 2: needs 3 finite values for 'dog', got 2"),
-        ("the 1 2 2\ndog 1 2 x\n", "line 2: not numbers after 'dog'"),
-        ("the 1 2 2\ndog 1 2 nan\n", "line 2: needs 3 finite values for 'dog'"),
+        ("", "no line holds a word and its values"),
+        ("the 1 2 2\ndog 1 2\n", "line 2: 'dog' must have 3 finite values, got 2"),
+        ("the 1 2 2\ndog 1 2 x\n", "line 2: the values after 'dog' are not numbers"),
+        ("the 1 2 2\ndog 1 2 nan\n", "line 2: 'dog' must have 3 finite values"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -148,7 +148,7 @@ def test_an_absent_or_damaged_package_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(word_tables, "TABLE_PACKAGE", "half_package")
     importlib.invalidate_caches()
-    with pytest.raises(ValueError, match="install it again"):
+    with pytest.raises(ValueError, match="install the package again"):
         build_token_table()
     for name in (word_tables._TABLE, word_tables._TOKENIZER):
         file = tmp_path / "half_package" / name

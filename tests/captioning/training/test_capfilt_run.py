@@ -96,6 +96,6 @@ def test_replaced_by_a_served_models_captions(small, tmp_path):
     assert all(e["origin"] == "model:m" for e in edits)
     records = read_json(tmp_path / "second" / "curation" / "epochs.json")
     without = [record["served"]["m"]["without"] for record in records if "served" in record]
-    assert without[0] == {"the model failed": 1}
+    assert without[0] == {"the request failed": 1}
     assert records[0]["notes"]["left alone: m wrote nothing"] >= 1
     assert "share without" in (tmp_path / "second" / "curation" / "report.html").read_text()

@@ -48,7 +48,7 @@ def test_a_run_says_the_words_asked_for(
     assert all(word not in entry["caption"].split() for entry in forbidden.values())
     groups = json.loads((tmp_path / "out" / "candidates.json").read_text())
     assert {len(group["captions"]) for group in groups} == {3}
-    with pytest.raises(ValueError, match="needs machines"):
+    with pytest.raises(ValueError, match="needs one machine"):
         captions("search=constrained")
     with pytest.raises(ValueError, match=r"constraints=held_out needs classes.*constraints=words"):
         captions("search=constrained", "constraints=held_out")

@@ -235,7 +235,7 @@ def test_settings_out_of_range_are_named(small, override: str, message: str) -> 
         ("constrained", "ConstrainedBeamSearch needs words for each image"),
         ("latents", "search=latents needs a model with latents.*got UpDown;"),
         ("latents_published", "search=latents_published needs a model with latents.*got UpDown;"),
-        ("generate", "search=generate is for models with a search of their own.*got UpDown;"),
+        ("generate", "search=generate needs a model with its own search.*got UpDown;"),
     ],
 )
 def test_a_search_that_cannot_work_is_refused_before_anything_is_read(

@@ -190,7 +190,7 @@ def test_what_cannot_be_begun_with_is_refused_before_training(
     nowhere = f"start_from={tmp_path / 'nowhere'}"
     refused(FileNotFoundError, f"{nowhere}: no such folder; give a run", nowhere)
     monkeypatch.setattr(loading, "SHIPPED", tmp_path / "nothing")
-    lacks = "start_from=shipped: no captioner is shipped in this version: name a run or an export"
+    lacks = "start_from=shipped: this version ships no captioner: name a run or an export"
     refused(FileNotFoundError, lacks, "start_from=shipped")
 
 

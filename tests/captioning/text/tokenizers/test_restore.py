@@ -63,7 +63,7 @@ def test_a_plugins_tokenizer_is_found() -> None:
 
 @pytest.mark.parametrize("kind", ["places", "bart.places", "unheard_of"])
 def test_an_unknown_kind_is_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match=rf"of kind '{kind}', .*plugins="):
+    with pytest.raises(ValueError, match=rf"unknown kind '{kind}'.*plugins="):
         restored({"kind": kind, "words": []})
 
 

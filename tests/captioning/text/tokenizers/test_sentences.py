@@ -75,7 +75,7 @@ def test_the_token_between_texts_is_never_said(tokenizer: SentenceTokenizer) -> 
 def test_tokenizers_that_cannot_end_captions_are_refused() -> None:
     words = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "dog": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = WhitespaceSplit()
-    with pytest.raises(ValueError, match="no token of its own for the full stop"):
+    with pytest.raises(ValueError, match="no separate token for the full stop"):
         SentenceTokenizer(definition=words.to_str(), size=3, start_id=0)
-    with pytest.raises(ValueError, match="do not belong together"):
+    with pytest.raises(ValueError, match="use the tokenizer that belongs to the model"):
         SentenceTokenizer(definition=words.to_str(), size=2, start_id=0)
