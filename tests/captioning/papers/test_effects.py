@@ -139,6 +139,6 @@ def test_a_claim_without_numbers_needs_a_direction(tmp_path: Path, with_effect) 
 def test_rows_of_our_own_decide_nothing_at_full_size() -> None:
     results = Results(Path("nowhere"), record_folders())
     lines = effect_lines(load_paper("data_curation"), results)
-    of_photos = [line for line in lines if "here by real photos" in line]
+    of_photos = [line for line in lines if "(here: by real photos" in line]
     assert of_photos
     assert all("none: the row replaces rows of the paper" in line for line in of_photos)
