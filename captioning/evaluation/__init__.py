@@ -1,1 +1,1 @@
-"""Predictions and scores of a finished run."""
+"""Captions and metrics of a finished run."""

@@ -1,8 +1,8 @@
-"""How well metrics agree with people: ``captioning assess METRIC... data=NAME``.
+"""Correlation of caption metrics with human ratings: ``captioning assess METRIC... data=NAME``.
 
-People rated captions of photos. Kendall's rank correlation of their ratings with a metric's scores
-tells how far the metric orders captions as they do. Each set is read as the papers that report on
-it read it (Anderson et al., 2016; Hessel et al., 2021, appendix A, and their code).
+Kendall's rank correlation of human ratings with a metric's scores tells how far the metric orders
+captions as people do. Each dataset is read as in the papers that report on it (Anderson et al.,
+2016; Hessel et al., 2021, appendix A, and their code).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ FLICKR8K = "Flickr8k_text.zip of Hodosh et al."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCaption:
-    """A caption of a photo that people rated.
+    """Caption of a photo with its human ratings.
 
     Attributes:
         photo: the photo's path.
         caption: raw text.
-        ratings: one or more; higher is better.
-        references: raw captions of the photo that the metrics get.
+        ratings: one or more ratings; higher is better.
+        references: raw captions of the photo, which the metrics compare with.
     """
 
     photo: Path
@@ -67,13 +67,13 @@ class JudgedCaption:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgements:
-    """Human ratings of captions.
+    """Dataset of captions with human ratings.
 
     Attributes:
-        name: the set's name.
+        name: name of the dataset.
         captions: captions in the order of the file.
-        tau: the form of Kendall's tau that papers report on this set.
-        left_out: captions that papers leave out, as the references hold them.
+        tau: variant of Kendall's tau that papers report on this dataset.
+        left_out: number of captions that papers leave out, as they are among the references.
     """
 
     name: str
@@ -86,10 +86,10 @@ class Judgements:
 def read_flickr8k_expert(
     *, annotations: str | Path, captions: str | Path, photos: str | Path
 ) -> Judgements:
-    """Flickr8k-Expert (Hodosh et al., 2013): three ratings from 1 to 4 of each caption.
+    """Read Flickr8k-Expert (Hodosh et al., 2013): three ratings from 1 to 4 per caption.
 
-    Captions of the photo itself are left out (158 of 5,822), as SPICE's paper does. Each rating
-    counts by itself.
+    As in SPICE's paper, captions of the photo itself are left out (158 of 5,822). Each rating
+    counts as one judgement.
 
     Args:
         annotations: ``ExpertAnnotations.txt``: photo, caption id and three ratings by tabs.
@@ -97,8 +97,8 @@ def read_flickr8k_expert(
         photos: the folder of the photos.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a line in another form, or of an unknown photo or caption.
+        FileNotFoundError: a file does not exist.
+        ValueError: a line is malformed, or names an unknown photo or caption.
     """
     judged, left_out = [], 0
     _check_there(annotations, "annotations", FLICKR8K)
@@ -119,9 +119,9 @@ def read_flickr8k_expert(
 def read_flickr8k_cf(
     *, annotations: str | Path, captions: str | Path, photos: str | Path
 ) -> Judgements:
-    """Flickr8k-CF (CrowdFlower): the share of people who said that the caption is right.
+    """Read Flickr8k-CF (CrowdFlower): share of people who called the caption correct.
 
-    A caption of the photo itself stays and leaves the photo's references, as in CLIPScore's code.
+    A caption of the photo itself is removed from the references, as in CLIPScore's code.
 
     Args:
         annotations: ``CrowdFlowerAnnotations.txt``: photo, caption id, share and numbers of yes and
@@ -129,9 +129,9 @@ def read_flickr8k_cf(
         captions, photos: see `read_flickr8k_expert`.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a line in another form, of an unknown photo or caption, or with a share that
-            contradicts its numbers.
+        FileNotFoundError: a file does not exist.
+        ValueError: a line is malformed, names an unknown photo or caption, or its share contradicts
+            its numbers.
     """
     _check_there(annotations, "annotations", FLICKR8K)
     rows, texts = [], _Flickr8k(captions)
@@ -170,22 +170,22 @@ def read_composite(
     flickr30k_photos: str | Path,
     coco_photos: str | Path,
 ) -> Judgements:
-    """Composite (Aditya et al., 2015): ratings from 1 to 5 of how correct a caption is.
+    """Read Composite (Aditya et al., 2015): ratings from 1 to 5 of a caption's correctness.
 
-    The first three captions of a photo count, 11,985 in all. The first is one of the photo's own:
-    the reference most like it leaves the references, as in CLIPScore's paper.
+    The first three captions of a photo are used, 11,985 in all. The first is the photo's own: the
+    reference most similar to it is removed, as in CLIPScore's paper.
 
     Args:
-        folder: has ``8k_correctness.csv``, ``30k_correctness.csv`` and ``coco_correctness.csv``:
-            batches of Mechanical Turk, separated by ``;``, with the photo's address in column 28,
-            then the captions, then their ratings.
+        folder: folder of ``8k_correctness.csv``, ``30k_correctness.csv`` and
+            ``coco_correctness.csv``: batches of Mechanical Turk, separated by ``;``, with the
+            photo's address in column 28, then the captions, then their ratings.
         flickr8k, flickr30k: captions as ``NAME.jpg#K TAB CAPTION``.
         coco: captions JSON of COCO's validation set of 2014.
         flickr8k_photos, flickr30k_photos, coco_photos: folders of the photos.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a row in another form, or of an unknown photo.
+        FileNotFoundError: a file does not exist.
+        ValueError: a row is malformed, or names an unknown photo.
     """
     rosters: dict[str, Callable[[], Roster]] = {
         "8k": lambda: read_flickr8k(name="8k", token_file=flickr8k, image_folder=None),
@@ -231,7 +231,7 @@ def _likeness(first: str, second: str) -> float:
 
 
 def _turk_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float]]]:
-    """Place, photo without suffix, captions and ratings of each row that names a photo."""
+    """Position, photo name without suffix, captions and ratings of each row that names a photo."""
     # the file's last rows are blank but for their semicolons
     for number, row in enumerate(csv.reader(io.StringIO(read_text(path)), delimiter=";"), start=1):
         cells = [cell.strip() for cell in row[_TASK:]]
@@ -253,7 +253,7 @@ def _check_there(path: str | Path, key: str, source: str) -> None:
 
 
 class _Flickr8k:
-    """Finds a judged caption and its photo's references."""
+    """Lookup of a judged caption and its photo's references."""
 
     def __init__(self, token_file: str | Path) -> None:
         _check_there(token_file, "captions", FLICKR8K)
@@ -270,11 +270,11 @@ class _Flickr8k:
 
 
 def _lines(path: str | Path, size: int, what: str) -> Iterator[tuple[str, list[str]]]:
-    """Place and columns of each line."""
+    """Position and columns of each line of a file."""
     for number, line in read_lines(path):
         columns = line.split("\t")
         if len(columns) != size:
-            problem = f"must be {what}, by tabs: got {line[:60]!r}"
+            problem = f"must be {what}, separated by tabs: got {line[:60]!r}"
             raise SettingError(f"{path}:{number}", problem, "is the line cut?")
         yield f"{path}:{number}", columns
 
@@ -291,14 +291,14 @@ def _rating(text: str, where: str, *, low: float, high: float = math.inf) -> flo
 
 
 def kendall_taus(table: Ints) -> tuple[float, float]:
-    """Kendall's tau-b and tau-c (Stuart, 1953) of two orders.
+    """Kendall's tau-b and tau-c (Stuart, 1953) of two rankings.
 
     Args:
-        table: ``(R, C)`` how often the r-th value of one came with the c-th of the other, both in
-            ascending order; rows and columns may be empty.
+        table: ``(R, C)`` counts of the r-th value of one ranking together with the c-th value of
+            the other, both in ascending order; rows and columns may be empty.
 
     Returns:
-        Both in [-1, 1]; NaN where one order has a single value.
+        Both in [-1, 1]; NaN if one ranking has a single value.
     """
     below = np.cumsum(table, axis=0) - table
     smaller = np.cumsum(below, axis=1) - below
@@ -315,7 +315,7 @@ def kendall_taus(table: Ints) -> tuple[float, float]:
 
 
 class _Agreement:
-    """Both taus of a metric's scores with people's ratings, each rating a judgement.
+    """Compute both taus of a metric's scores with human ratings, each rating a judgement.
 
     Args:
         people: ratings of the captions.
@@ -333,9 +333,9 @@ class _Agreement:
         self.photos, self.judgements = len(numbers), len(ratings)
 
     def measure(self, scores: Sequence[float], bootstrap: Bootstrap | None) -> dict[str, Any]:
-        """Taus of scores in the order of the captions, with their intervals over photos.
+        """Compute taus of scores in the captions' order, with confidence intervals over photos.
 
-        Captions whose score is NaN are left out, and ``captions`` says how many are not.
+        Captions with a NaN score are left out; ``captions`` is the number of the other captions.
         """
         column = np.asarray(scores, np.float64)
         has_score = np.isfinite(column)
@@ -376,16 +376,16 @@ def assess_metrics(
     seed: Seed = 0,
     out: Name | None = None,
 ) -> dict[str, Any]:
-    """Correlate metrics with people's ratings of captions.
+    """Correlate metrics with human ratings of captions.
 
     Args:
         judgements: builds `Judgements`.
-        metrics: whose tokenizer is taken.
+        metrics: metric settings, of which the tokenizer is used.
         scores: standard scores.
         extra_metrics: further metrics by name.
         resamples: resamples of the photos, for the 95% intervals; 0 for none.
         seed: seed of the resamples.
-        out: a JSON file for the result.
+        out: path of a JSON file for the result.
 
     Returns:
         Numbers of ``photos``, ``captions`` and ``judgements``, ``published`` (``tau_b`` or
@@ -393,8 +393,8 @@ def assess_metrics(
         where some have no score.
 
     Raises:
-        ValueError: no metric, one without scores of single captions, or a file in another form.
-        FileNotFoundError: a file or photo that is not there.
+        ValueError: no metric, a metric without scores of single captions, or a malformed file.
+        FileNotFoundError: a file or photo does not exist.
     """
     used = recorded(locals(), groups=("extra_metrics",))
     if not scores and not extra_metrics:
@@ -442,12 +442,12 @@ def _scored(
     scores: Sequence[MetricName],
     metrics: Metrics,
 ) -> Iterator[tuple[str, MetricResult]]:
-    """Scores of each metric; further ones first, as a photo may be missing."""
+    """Scores of each metric; metrics that may miss a photo come first."""
     several = [name for name, metric in further.items() if metric.min_captions > 1]
     if several:
         raise ValueError(
             f"extra_metrics.{several[0]} compares several captions of a photo, but people rated "
-            f"single ones; leave it out"
+            "single captions; leave it out"
         )
     for metric in further.values():
         metric.check_ready()
@@ -482,7 +482,7 @@ def _further_scores(
 
 
 def _images(people: Judgements) -> Roster:
-    """Each judged caption as an image of its own, with the photo and its references."""
+    """Make an image of each judged caption, with the photo and its references."""
     samples: list[Sample] = []
     for number, one in enumerate(people.captions):
         for text in one.references:
@@ -500,10 +500,10 @@ def _images(people: Judgements) -> Roster:
 
 
 def _columns(name: str, result: MetricResult, size: int) -> dict[str, list[float]]:
-    """Scores by name in the order of the captions; NaN of a caption that has none.
+    """Scores by name in the captions' order; NaN for a caption without a score.
 
     Raises:
-        ValueError: no score is of single captions.
+        ValueError: no metric gives scores of single captions.
     """
     rows = [result.per_image.get(str(number), {}) for number in range(size)]
     names = dict.fromkeys(score for row in rows for score in row)

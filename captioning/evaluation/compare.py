@@ -1,9 +1,9 @@
-"""Is one run better than another? Both caption the same new photos: ``captioning compare A B``.
+"""Compare two runs on the same unseen photos: ``captioning compare A B``.
 
-Photos are known by their content, as the second run may read a cleaned copy of the first one's set,
-with other names and ids. Both are tested on the first one's photos; photos from the training or
-validation of either run are left out. All captions are scored against the same references, so that
-CIDEr-D's document frequencies are the same for both.
+Photos are identified by content, as the second run may read a cleaned copy of the first run's
+dataset with other names and ids. Both runs are tested on the first run's test photos, without
+photos from the training or validation of either run. All captions are scored against the same
+references, so that CIDEr-D's document frequencies are the same for both runs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Reading = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A run, or several seeds of it.
+    """One side of a comparison: a run, or several seeds of a run.
 
     Attributes:
         name: the name as requested.
-        folders: at least one.
+        folders: the run folders, at least one.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Side:
 
     @cached_property
     def configs(self) -> list[DictConfig]:
-        """Of the folders' runs.
+        """Configs of the folders' runs.
 
         Raises:
-            ValueError: they differ in more than the seed, or share one.
+            ValueError: the configs differ in more than the seed, or have the same seed.
         """
         configs = [RunFolder(folder).config() for folder in self.folders]
         plain: list[Any] = [OmegaConf.to_container(config, resolve=True) for config in configs]
@@ -68,15 +68,15 @@ class Side:
                 key, (before, now) = next(iter(changed.items()))
                 raise ValueError(
                     f"{self.folders[0]} and {folder} are not seeds of one run ({key}: {before}, "
-                    f"{now}): give the folders of one run alone"
+                    f"{now}): name only folders of one run"
                 )
         if len({config.seed for config in configs}) < len(configs):
-            raise ValueError(f"{self.name} has a seed twice: name each once")
+            raise ValueError(f"{self.name} contains a seed twice: name each seed once")
         return configs
 
     @cached_property
     def test(self) -> Roster | None:
-        """The test photos of its data, which are as they were when it began; None: it has none."""
+        """Test photos of the run's data, checked against its record; None without a test split."""
         settings = DataSettings.of(self.configs[0])
         if settings.data.test is None:
             return None
@@ -88,7 +88,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The results of a comparison.
+    """Results of a comparison of two runs.
 
     Attributes:
         facts: plain values for JSON: the sentence, scores, photos that changed.
@@ -101,13 +101,13 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """The photos that both are tested on, as the first run's data have them.
+    """Test photos of the first run that neither run has seen.
 
     Attributes:
         roster: captions of the photos; copies of a photo count as one.
         keys: content of each photo, by image id.
-        num_test: photos of the first run's test, before any is left out.
-        left_out: how many of them each side saw, by side and split.
+        num_test: number of photos of the first run's test, before photos are left out.
+        left_out: number of test photos that each side saw, by side and split.
     """
 
     roster: Roster
@@ -123,18 +123,18 @@ def compare_runs(
     metrics: Sequence[Any] | None = None,
     device: str = "auto",
 ) -> Comparison:
-    """Score both on the photos of the first one's test that neither has seen.
+    """Score two runs on the first run's test photos that neither run has seen.
 
     Args:
-        first: whose test photos and captions are taken.
-        second: compared with it.
+        first: run whose test photos and captions are used.
+        second: run to compare with the first.
         metrics: names, see `captioning.metrics.coco.evaluate_captions`; None: those of the first
             run's test but `SLOW`.
-        device: device for captions that no test has left; ``"auto"`` takes a GPU.
+        device: device for captions that the run's test did not save; ``"auto"`` takes a GPU.
 
     Raises:
-        ValueError: no common test photos, runs that are not seeds of one config, or changed data.
-        FileNotFoundError: data, photos or checkpoints that are not there.
+        ValueError: no common test photos, runs of different configs on a side, or changed data.
+        FileNotFoundError: data, photos or checkpoints do not exist.
     """
     common = _common(first, second)
     settings = first.configs[0].metrics
@@ -176,8 +176,8 @@ def _common(first: Side, second: Side) -> _Common:
     test = first.test
     if test is None:
         raise ValueError(
-            f"{first.name} has no test photos: put the run that has some first, or train with data "
-            "that have a test split"
+            f"{first.name} has no test photos: name a run with test photos first, or train with "
+            "data that have a test split"
         )
     keys = _keys(test, first.configs[0].paths.cache)
     by_key: dict[str, list[str]] = {}
@@ -194,8 +194,8 @@ def _common(first: Side, second: Side) -> _Common:
         told = ", ".join(f"{number} are in {place}" for place, number in left_out.items() if number)
         raise ValueError(
             f"no test photo of {first.name} is new to both runs: of {len(by_key)}, {told}. Train "
-            "both on sets with the same splits: a set and its exports have them "
-            "with one data.seed and data.held_out"
+            "both on datasets with the same splits: a dataset and its exports have the same "
+            "splits with one data.seed and data.held_out"
         )
     samples = [
         replace(test.samples[row], image_id=ids[0])
@@ -212,10 +212,10 @@ def _common(first: Side, second: Side) -> _Common:
 
 
 def _keys(roster: Roster, cache: str) -> dict[str, str]:
-    """The content of each image's photo.
+    """Content hash of each image's photo.
 
     Raises:
-        FileNotFoundError: a photo is not there.
+        FileNotFoundError: a photo does not exist.
     """
     keys = photo_keys([roster], cache)
     found: dict[str, str] = {}
@@ -223,15 +223,15 @@ def _keys(roster: Roster, cache: str) -> dict[str, str]:
         path = roster.samples[rows[0]].image_path
         if path not in keys:
             raise FileNotFoundError(
-                f"{path}: no such photo of {roster.name}; runs are compared on photos that are "
-                "known by their content: put them back where they were"
+                f"{path}: no such photo of {roster.name}; runs are compared on photos identified "
+                "by content: put the photos back"
             )
         found[image_id] = keys[path]
     return found
 
 
 def _seen(side: Side, split: Reading) -> set[str]:
-    """Photos that a side's runs, and those that they began with, trained or chose epochs by."""
+    """Photos that a side's runs, and the runs they started from, used in training or validation."""
     known: set[str] = set()
     waiting = [*side.folders]
     for folder in waiting:
@@ -243,7 +243,7 @@ def _seen(side: Side, split: Reading) -> set[str]:
 
 
 def _seen_by(folder: Path, split: Reading) -> set[str]:
-    """From what the run kept, or, of an older one, from its data."""
+    """Photos that a run has seen, by its record or, for an older run, by its data."""
     if kept := photos_of(folder, split):
         return set(kept)
     settings = settings_of_run(folder)
@@ -256,7 +256,7 @@ def _seen_by(folder: Path, split: Reading) -> set[str]:
 def _captions(
     side: Side, common: _Common, device: str
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """Captions of each run by image id, and how many of them its test had left."""
+    """Captions of each run by image id, and the number that its test had saved."""
     captions, runs = [], []
     for folder, config in zip(side.folders, side.configs, strict=True):
         saved = _saved(side, folder, common)
@@ -278,7 +278,7 @@ def _captions(
 
 
 def _saved(side: Side, folder: Path, common: _Common) -> dict[str, str]:
-    """What the run's own test said of the photos, known to be the same by the run's record."""
+    """Captions that the run's own test saved, for photos of the same content."""
     path = folder / "predictions.json"
     if not (path.is_file() and RunFolder(folder).finished() and (folder / FILE_NAME).is_file()):
         return {}
@@ -291,7 +291,7 @@ def _saved(side: Side, folder: Path, common: _Common) -> dict[str, str]:
 
 
 def _cleaned(second: Side, common: _Common) -> dict[str, list[str]]:
-    """The second run's own captions of the photos; empty where they are the first one's."""
+    """Captions in the second run's data of the photos; empty if they equal the first run's."""
     if second.test is None:
         return {}
     by_key: dict[str, list[str]] = {}
@@ -309,7 +309,7 @@ def _scored(
     references: Mapping[str, Sequence[str]],
     **options: Any,
 ) -> list[list[MetricResult]]:
-    """Scores of each side's runs, of the same images against the same references."""
+    """Scores of each side's runs, for the same images against the same references."""
     return [
         [
             evaluate_captions({i: texts[i] for i in references}, references, **options)
@@ -356,14 +356,14 @@ def _leading(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict(row: Mapping[str, Any]) -> int:
-    """1 where the second is better, -1 where it is worse, 0 where no difference can be told."""
+    """1 if the second side is better, -1 if it is worse, 0 if the difference is not significant."""
     if row["low"] <= 0 <= row["high"] or row["p_value"] >= SURE:
         return 0
     return 1 if row["difference"] > 0 else -1
 
 
 def _sentences(first: Side, second: Side, tables: Mapping[str, Any]) -> list[str]:
-    """The result in a sentence, and another one against other references."""
+    """Sentences on the result against both runs' references."""
     sentences = [_sentence(first, second, tables["original"])]
     if cleaned := tables.get("cleaned"):
         told = _sentence(first, second, cleaned)
@@ -394,14 +394,14 @@ def _sentence(first: Side, second: Side, table: Mapping[str, Any]) -> str:
 
 
 def short(value: float, *, sign: bool = False) -> str:
-    """Three digits behind the point and none before it: ``.031``, with a sign ``+.031``."""
+    """Format a number with three decimals and no leading zero: ``.031``, or signed ``+.031``."""
     text = f"{abs(value):.3f}"
     mark = "-" if value < 0 and float(text) else "+" if sign and float(text) else ""
     return mark + text.removeprefix("0")
 
 
 def _notes(first: Side, second: Side, common: _Common, tables: Mapping[str, Any]) -> list[str]:
-    """What a reader has to know to trust the sentence."""
+    """Notes on what limits the comparison."""
     notes = []
     if gone := common.num_test - len(common.keys):
         places = ", ".join(f"{number} in {place}" for place, number in common.left_out.items())
@@ -413,20 +413,20 @@ def _notes(first: Side, second: Side, common: _Common, tables: Mapping[str, Any]
     spreads = [spread for spread in row["spreads"] if spread is not None]
     if len(spreads) < 2:
         notes.append(
-            "The interval is over photos: it does not hold what another seed would change. Train "
-            "both with seed=0,1,2, and give the folders of the seeds."
+            "The interval covers the choice of photos, not of the seed. Train both with "
+            "seed=0,1,2, and name the folders of all seeds."
         )
     elif verdict(row) and max(spreads) >= abs(row["difference"]):
-        notes.append("Seeds of one run differ by as much as the two runs do: train more of them.")
+        notes.append("Seeds of one run differ as much as the two runs: train more seeds.")
     if len(common.keys) < FEW:
-        notes.append(f"Of {len(common.keys)} photos the interval is too narrow: take more.")
+        notes.append(f"With {len(common.keys)} photos the interval is too narrow: use more photos.")
     if "cleaned" in tables and tables["cleaned"]["num_photos"] < len(common.keys):
         number = len(common.keys) - tables["cleaned"]["num_photos"]
         notes.append(f"{number} photos are not in the test of {second.name}'s data.")
     for side in (first, second):
         start = side.configs[0].get("start_from")
         if start and start != SHIPPED and not (Path(str(start)) / "checkpoints").is_dir():
-            notes.append(f"What start_from={start} of {side.name} was trained on is not known.")
+            notes.append(f"The training photos of start_from={start} of {side.name} are not known.")
     return notes
 
 
@@ -436,7 +436,7 @@ def _changed(
     common: _Common,
     metric: str,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The photos that became better and worse most, and the scores and captions of all."""
+    """Photos whose scores rose or fell most, and the scores and captions of all photos."""
     pooled = [pool_runs([result.per_image for result in side], metric) for side in results]
     references = common.roster.references()
     images = {

@@ -1,11 +1,10 @@
-"""How well a captioner follows its control signal: scores of control, and a test with other boxes.
+"""Controllability of a captioner: scores of control, also with swapped and random controls.
 
-``captioning controllability run=FOLDER`` requests the regions and the length of each caption of a
-split and scores the generated captions (`captioning.metrics.control`). Then it requests the regions
-of another caption of the same photo: the nouns of the first request must become rarer. It also
-requests random regions and lengths (`RandomControls`), and scores every
-generated caption against the caption whose control was requested, as captions without control are
-scored.
+``captioning controllability run=FOLDER`` requests regions and length of each caption of a split and
+scores the generated captions (`captioning.metrics.control`). Then it requests the regions of
+another caption of the same photo: the nouns of the first request must become rarer. It also
+requests random regions and lengths (`RandomControls`). Standard metrics compare each generated
+caption with the caption whose control was requested.
 """
 
 from __future__ import annotations
@@ -66,22 +65,22 @@ SHOWN_SCORES = ("IoU", "Hal", "missing", "L", "LP", "G", "GRUEN", "sC", "D-1", "
 
 @dataclass(frozen=True, kw_only=True)
 class RandomControls(AbstractSettings):
-    """How random controls are drawn.
+    """Settings for drawing random controls.
 
-    Table 8 of CIC-BART-SSA (Basioti et al., 2024) and its length error L are of ten random controls
-    an image (appendix C.1). How they are drawn is in the authors' code (``diverse_length``): a
-    caption's regions in random order, and any number of words from 5 to 29.
+    Table 8 of CIC-BART-SSA (Basioti et al., 2024) and its length error L use ten random controls
+    per image (appendix C.1). The authors' code (``diverse_length``) draws a caption's regions in
+    random order, and a number of words from 5 to 29.
 
     Attributes:
-        controls: drawn for each image, at least ``best``; 0: none.
-        best: captions of a set for `best_diversity`.
-        shortest, longest: numbers of words, all alike likely.
+        controls: number of controls drawn for each image, at least ``best``; 0: none.
+        best: number of captions compared in `best_diversity`.
+        shortest, longest: range of the number of words, drawn uniformly.
         regions: ``"caption"``: the regions of one of the image's captions; ``"any"``: as many
             regions as one caption has, drawn from the regions of all the image's captions.
         seed: seed of all draws.
 
     Raises:
-        ValueError: settings out of their ranges.
+        ValueError: a setting is out of its range.
     """
 
     controls: NonNegativeInt = 10
@@ -108,11 +107,11 @@ class RandomControls(AbstractSettings):
     def draw(
         self, samples: Sequence[Sample], controls: Sequence[Control]
     ) -> list[tuple[Sample, Control]]:
-        """Controls of each image, with a sample that has its own id.
+        """Draw controls for each image, each with a sample that has its own id.
 
         Args:
-            samples: captions, several an image.
-            controls: the control of each caption. Where it has no length, none is drawn; verbs are
+            samples: captions, several per image.
+            controls: the control of each caption. Without a length, no length is drawn; verbs are
                 not requested.
         """
         by_image: dict[str, list[tuple[Sample, Control]]] = {}
@@ -153,7 +152,7 @@ class RandomControls(AbstractSettings):
         *,
         full_stops_count: bool = False,
     ) -> dict[str, Any]:
-        """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
+        """``D-1`` and ``D-2`` of the best captions of each image; ``L`` and ``LP`` of all captions.
 
         Args:
             drawn: the result of `draw`.
@@ -224,15 +223,15 @@ def evaluate_control(
     out: Name | None = None,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Caption a split by its own controls and by swapped ones; write ``control.json``.
+    """Caption a split with its own and with swapped controls; write ``control.json``.
 
     Args:
-        paths: folders, for the record alone.
-        data: another data set than the run's.
-        search: another search than the run's.
-        parser: finds nouns.
-        word_vectors: compare them.
-        well_formedness, gruen: score the text; None: neither.
+        paths: folders, only for the record.
+        data: dataset that replaces the run's.
+        search: search that replaces the run's.
+        parser: parser that finds nouns.
+        word_vectors: word vectors to compare nouns.
+        well_formedness, gruen: scorers of the text; None: not scored.
         metrics: metrics of each caption against the one whose control was requested; None: none.
         run: its folder.
         device: the captioner's device.
@@ -243,18 +242,18 @@ def evaluate_control(
         nouns, detections: see `control_targets`.
         exactly_five: diversity is of photos with exactly five scored captions.
         generated: folder of captions whose controls are requested, see `control_targets`.
-        random: random controls, which are requested, too.
+        random: settings of random controls.
         out: the folder; None: in the run's.
-        plugins: packages of the parts, for the record alone.
+        plugins: packages of the parts, only for the record.
 
     Returns:
-        What was written: ``scores`` (`ControlScores`), ``swapped`` (see `compare_swapped`),
+        The contents of the file: ``scores`` (`ControlScores`), ``swapped`` (see `compare_swapped`),
         ``random`` (see `RandomControls.scores`), ``standard`` (see `standard_scores`), and
         ``captions``, each with its control.
 
     Raises:
         ValueError: no caption of the split has a grounded noun.
-        ModuleNotFoundError: the package of a scorer's weights is absent; nothing was captioned.
+        ModuleNotFoundError: the package of a scorer's weights is missing; nothing was captioned.
     """
     evaluated = recorded(locals(), groups=CHOSEN)
     # Before anything is captioned, as what they need may be absent.
@@ -309,13 +308,13 @@ def control_targets(
     nouns: Nouns = "phrases",
     detections: Sequence[str | Path] | None = None,
 ) -> list[ControlTarget]:
-    """Captions with a control to request: a sample, its control, and the nouns of its regions.
+    """Captions whose control can be requested: a sample, its control and its regions' nouns.
 
-    Captions without such nouns are left out.
+    Captions without nouns for their regions are left out.
 
     Args:
         run: the run; its reader of controls is used if it has one, else `CaptionControls`.
-        parser: finds the nouns.
+        parser: parser that finds the nouns.
         max_images: number of images, from the first, whose captions are used; None: all.
         generated: folder of captions generated for the split's photos, whose controls are requested
             in place of human captions' controls (CIC-BART-SSA, Tables 5 and 7).
@@ -359,16 +358,16 @@ def control_targets(
 
 
 def _with_detected_labels(samples: Sequence[Sample], detected: RegionsByImage) -> list[Sample]:
-    """Samples whose regions have the labels of detected boxes, empty where there is none.
+    """Replace regions' labels by the labels of detected boxes; empty where no box overlaps.
 
     Raises:
-        ValueError: photos that are not among the detections.
+        ValueError: a photo is not among the detections.
     """
     missing = dict.fromkeys(s.image_id for s in samples if s.image_id not in detected)
     if missing:
         raise ValueError(
             f"the files of detections lack {len(missing)} photos, such as {next(iter(missing))}: "
-            "run captioning find-objects on this split, too, and name its file in detections"
+            "run captioning find-objects on this split and add its file to detections"
         )
     regions: dict[tuple[str, tuple[Region, ...]], tuple[Region, ...]] = {}
     for sample in samples:
@@ -391,7 +390,7 @@ def _relabelled(regions: Sequence[Region], detected: Sequence[Region]) -> tuple[
 
 
 def _labels(samples: Sequence[Sample], controls: Sequence[Control]) -> list[tuple[str, ...]]:
-    """Labels of the regions requested."""
+    """Labels of the requested regions."""
     return [
         tuple(dict.fromkeys(filter(None, (sample.regions[n].label for n in control.regions or ()))))
         for sample, control in zip(samples, controls, strict=True)
@@ -418,16 +417,16 @@ def _heads(
 
 
 def _control_reader(run: LoadedRun) -> CaptionControls:
-    """What the run was trained with, or its defaults."""
+    """Reader of controls that the run was trained with, or the default reader."""
     trained = run.datamodule.readers.get("control")
     return trained if isinstance(trained, CaptionControls) else CaptionControls()
 
 
 def swapped(samples: Sequence[Sample], controls: Sequence[Control]) -> list[Control | None]:
-    """For each caption its control with the regions of another caption of its photo.
+    """For each caption, its control with the regions of another caption of its photo.
 
     The other caption is the first with the smallest share of regions in common; the requested
-    length stays. None where all captions of the photo have the same regions.
+    length stays. None if all captions of the photo have the same regions.
     """
     by_image: dict[str, list[tuple[int, ...]]] = {}
     for sample, control in zip(samples, controls, strict=True):
@@ -448,7 +447,7 @@ def _overlap(regions: set[int], other_regions: set[int]) -> float:
 def caption(
     run: LoadedRun, samples: Sequence[Sample], controls: Sequence[Control]
 ) -> dict[str, str]:
-    """The run's caption for each sample's control, by sample id."""
+    """Let the run caption each sample with its control; captions by sample id."""
     module = run.datamodule
     trained = module.readers.get("control")
     overlap = trained.min_overlap if isinstance(trained, CaptionControls) else 0.5
@@ -465,9 +464,9 @@ def caption(
 
 
 def rounds(samples: Sequence[Sample], size: int) -> list[list[int]]:
-    """Positions in batches of at most ``size`` without two captions of a photo.
+    """Positions in batches of at most ``size`` that contain no photo twice.
 
-    A captioner takes one control per image of a batch: see `captioning.models.cic_bart.CicBart`.
+    A captioner takes one control per image in a batch: see `captioning.models.cic_bart.CicBart`.
     """
     turns: list[list[int]] = []
     seen: dict[str, int] = {}
@@ -486,7 +485,7 @@ def compare_swapped(
     captions: Mapping[str, str],
     other_captions: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Agreement with the nouns of the first request, for the first controls and for swapped ones.
+    """Agreement with the first request's nouns, for the first controls and for swapped controls.
 
     Args:
         samples: all captions.
@@ -497,7 +496,7 @@ def compare_swapped(
 
     Returns:
         ``matched`` and ``swapped`` means of ``IoU`` and ``Hal``, the share of captions ``changed``,
-        and of the ``difference`` of IoU, swapped less matched, a bootstrap over images.
+        and a bootstrap over images of the ``difference`` of IoU, swapped minus matched.
     """
     image_of = {sample.sample_id: sample.image_id for sample in samples}
     ids = [i for i in other_scores.per_caption if "IoU" in other_scores.per_caption[i]]
@@ -546,12 +545,12 @@ def standard_scores(
     *,
     by_batches: int | None = None,
 ) -> dict[str, Any]:
-    """BLEU to SPICE of each caption against the one whose control was requested (Table 9).
+    """Standard metrics of each caption against the caption whose control was requested (Table 9).
 
     Args:
         samples: the captions whose controls were requested; each is the only reference.
         captions: captions by sample id.
-        metrics: those of ``test`` are computed.
+        metrics: metrics, of which those in ``test`` are computed.
         by_batches: number of captions that are also scored at once, as if they were all: the means
             over such batches are ``by_batches``, which the authors print. Document frequencies and
             brevity are then a batch's. Batches are drawn at random, as the authors' sampler does:
@@ -634,7 +633,7 @@ SHOWN_SCORES += ("H (GRUEN)",)
 
 
 def show_control(scores: ControlScores, swap: Mapping[str, Any] | None, name: str) -> None:
-    """Print scores, and beside them those for the regions of other captions."""
+    """Print the scores of control, and beside them the scores with swapped controls."""
     console, table = Console(), Table(title=name)
     for column in ("score", "its own regions", "all that can be swapped", "swapped regions"):
         table.add_column(column)
@@ -654,7 +653,7 @@ def show_control(scores: ControlScores, swap: Mapping[str, Any] | None, name: st
 
 
 def show_further(result: Mapping[str, Any], out: Path) -> None:
-    """Print the scores by random controls and the standard ones, and where all was written."""
+    """Print scores with random controls and standard metrics, and the location of the file."""
     console = Console()
     named = {"random": "random controls", "standard": "against its own caption"}
     for key, name in named.items():

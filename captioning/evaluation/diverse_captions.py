@@ -1,9 +1,8 @@
-"""Tables of several captions an image, of a run.
+"""Metrics of several captions per image of a run.
 
-``captioning diverse-captions run=FOLDER`` makes 20, then 100 captions of each
-image, drawn or the likeliest ones, and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9
-and 4.10 of the CutSwap thesis do: the oracle's best of them, the best by consensus, and the
-diversity of the best 5 by consensus.
+``captioning diverse-captions run=FOLDER`` generates 20, then 100 captions per image by sampling or
+search. As in COS-CVAE's tables and Tables 4.5, 4.6, 4.9 and 4.10 of the CutSwap thesis, it scores
+the oracle's best caption, the best by consensus, and the diversity of the best 5 by consensus.
 """
 
 from __future__ import annotations
@@ -57,15 +56,15 @@ def evaluate_draws(
     out: Name | None = None,
     plugins: Sequence[Name] = (),
 ) -> dict[str, dict[str, float]]:
-    """Caption and score, for each number of captions.
+    """Generate and score captions for each number of captions per image.
 
     Writes ``candidates-NUMBER.json`` before scores, then ``diverse.json`` and ``diverse.md``.
 
     Args:
-        paths: folders, for the record alone.
-        data: another data set than the run's.
-        search: gives several captions.
-        rerank: puts them in another order; None: the search's.
+        paths: folders, only for the record.
+        data: dataset that replaces the run's.
+        search: search that returns several captions.
+        rerank: reranks the captions; None: keep the search's order.
         metrics: metrics of the best captions.
         run: its folder.
         device: the captioner's device.
@@ -77,14 +76,14 @@ def evaluate_draws(
         num_best: captions whose diversity is measured.
         seed: seed that ``search`` may refer to.
         out: the folder; None: in the run's.
-        plugins: packages of the parts, for the record alone.
+        plugins: packages of the parts, only for the record.
 
     Returns:
-        By number of captions, the scores by name: those of the best by consensus, ``oracle ...``,
-        and of diversity.
+        Scores by name for each number of captions: of the best by consensus, ``oracle ...``, and
+            diversity.
 
     Raises:
-        ValueError: a search that returns one caption, or fewer captions than diversity compares.
+        ValueError: the search returns one caption, or fewer captions than diversity compares.
     """
     evaluated, folder = recorded(locals(), groups=("data", "rerank")), Path(run)
     searches = {str(n): with_number(search, n, min_captions=num_best) for n in numbers}
@@ -124,7 +123,7 @@ def evaluate_draws(
 def by_evaluation(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
     """Scores under the same names for both evaluations: ``oracle``, then ``consensus``.
 
-    Those of consensus hold the diversity of its best captions.
+    The scores of ``consensus`` include the diversity of its best captions.
     """
     return {
         "oracle": {
@@ -143,10 +142,10 @@ def by_evaluation(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def with_number(search: Part, number: int, *, min_captions: int) -> Part:
-    """A search that gives ``number`` captions an image; a beam is at least as wide.
+    """Search that returns ``number`` captions per image; its beam is at least as wide.
 
     Raises:
-        ValueError: it gives one caption, or ``number`` is below ``min_captions``.
+        ValueError: the search returns one caption, or ``number`` is below ``min_captions``.
     """
     if "num_captions" not in search:
         raise ValueError(
@@ -165,14 +164,14 @@ def with_number(search: Part, number: int, *, min_captions: int) -> Part:
 
 
 def search_name(search: Mapping[str, Any]) -> str:
-    """The name of a search in tables and folders, such as ``"beam"``: its module."""
+    """Name of a search in tables and folders, such as ``"beam"``, from its module."""
     if search.get("top_p") is not None:
         return "nucleus"
     return search["_target_"].removesuffix(".with_settings").split(".")[-2]
 
 
 def tables(runs: Mapping[str, Scores]) -> list[str]:
-    """Both tables in Markdown, a row a run and number of draws.
+    """Both tables in Markdown, one row per run and number of captions.
 
     Args:
         runs: scores as `evaluate_draws` returns them, by the name of the row.

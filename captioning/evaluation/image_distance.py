@@ -1,8 +1,8 @@
-"""How far two folders of images lie apart: FID and the like.
+"""Distance between two folders of images, such as FID.
 
-``captioning image-distance real=FOLDER other=FOLDER`` gives the Fréchet distance over the
-features of any backbone (``features=NAME``) or of Inception-v3 (``inception=true``), under a name
-that says which; with ``paired=true`` the mean distance of images of equal names.
+``captioning image-distance real=FOLDER other=FOLDER`` gives the Fréchet distance over the features
+of any backbone (``features=NAME``) or of Inception-v3 (``inception=true``), under a name that tells
+the features. With ``paired=true`` it gives the mean distance of images with equal names.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def image_distance(
 
     Args:
         real, other: the folders.
-        features: whose backbone embeds the images.
-        paired: the mean distance of images of equal names, in place of a Fréchet distance.
-        inception: Inception-v3 embeds them.
-        inception_weights: its file; None: it is downloaded.
-        batch_size: images at once.
+        features: features whose backbone embeds the images.
+        paired: compute the mean distance of images with equal names instead of a Fréchet distance.
+        inception: embed the images with Inception-v3.
+        inception_weights: file of its weights; None: download it.
+        batch_size: images per batch.
         device: the network's device.
-        out: a JSON file for the result.
+        out: path of a JSON file for the result.
 
     Returns:
         `captioning.metrics.fid.ImageDistance` as a dict.
@@ -90,10 +90,10 @@ def image_distance(
 
 
 def list_images(folder: Path) -> list[Path]:
-    """Image files below a folder, by their path in it; hidden ones are left out.
+    """Image files below a folder by relative path, without hidden files.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the folder holds no images.
     """
     kinds = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # reading raises for one that cannot be opened
     files = (file for file in folder.rglob("*") if not file.name.startswith("."))
@@ -106,7 +106,7 @@ def list_images(folder: Path) -> list[Path]:
 def check_pairs(
     first: Path, second: Path, files: Sequence[Path], other_files: Sequence[Path]
 ) -> None:
-    """Refuse folders whose images do not have the same names, endings apart."""
+    """Raise an error if the images of two folders differ in names, apart from suffixes."""
     names = {file.relative_to(first).with_suffix("") for file in files}
     other_names = {file.relative_to(second).with_suffix("") for file in other_files}
     if unpaired := sorted(names ^ other_names):
@@ -119,7 +119,7 @@ def check_pairs(
 
 
 def read_images(files: Sequence[Path], *, size: int, batch_size: int) -> Iterator[Tensor]:
-    """Batches ``(B, 3, size, size) uint8`` of images, squashed to a square.
+    """Read images in batches ``(B, 3, size, size) uint8``, resized to a square.
 
     Raises:
         ValueError: a file is not an image.
@@ -135,7 +135,7 @@ def _read(file: Path, size: int) -> Tensor:
 
 
 def _grid_means(backbone: Backbone, device: torch.device) -> Features:
-    """Means of a backbone's cells, of batches of uint8 images."""
+    """Mean feature over a backbone's grid cells, for batches of uint8 images."""
 
     def features(images: Tensor) -> Tensor:
         with full_precision():

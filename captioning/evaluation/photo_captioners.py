@@ -1,4 +1,4 @@
-"""Captioners of photos outside any data set: a finished run, or a model of transformers."""
+"""Captioners for photos outside any dataset: a finished run, or a model of transformers."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ PLACEHOLDER = "a photo"
 
 
 class RunCaptioner:
-    """A finished run of this project; a `CaptionWriter`. It is loaded when it is first needed.
+    """Finished run of this project as a `CaptionWriter`, loaded when first needed.
 
     Args:
-        run: its folder; the best checkpoint is used, or the last one.
-        search: finds captions; it decides how many a photo gets.
-        precision: precision of its networks; ``"auto"``: half precision on a GPU. None: single.
-        batch_size: photos at once.
+        run: the run's folder; its best checkpoint is used, else the last one.
+        search: search for captions; it sets the number of captions per photo.
+        precision: precision of its networks; ``"auto"``: half precision on a GPU. None: float32.
+        batch_size: photos per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError: no run folder, or one without a checkpoint.
+        FileNotFoundError: the run folder or its checkpoint does not exist.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class RunCaptioner:
 
     @cached_property
     def name(self) -> str:
-        """The model's name, and eight digits of the checkpoint's hash."""
+        """Model name and eight digits of the checkpoint's hash."""
         return f"{self._settings.model.name}@{self._digest[:8]}"
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the checkpoint, the search, and another precision than the run's weights have."""
+        """Hash of checkpoint, search, and the precision if it differs from the weights'."""
         is_plain = self._wanted == torch.float32 and not has_own_type(self._settings.model)
         other = "" if self._wanted is None or is_plain else f" {self._wanted}".replace("torch.", "")
         return f"run {self._digest} {self._search!r}{other}"
@@ -93,7 +93,7 @@ class RunCaptioner:
 
     @torch.inference_mode()
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
-        """Compute the features of all photos; else a store is read through for each batch."""
+        """Compute the features of all photos at once, not batch by batch."""
         roster = _roster(photos, keys)
         _, datamodule = self._at_hand(roster)
         datamodule.dataset(roster.samples, "eval")
@@ -106,7 +106,7 @@ class RunCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; those with beginnings one by one, see `CaptionWriter`."""
+        """Caption each photo; photos with beginnings are captioned singly, see `CaptionWriter`."""
         roster = _roster(photos, keys)
         model, datamodule = self._at_hand(roster)
         model.to(self._device)
@@ -133,26 +133,26 @@ class RunCaptioner:
         return model, datamodule
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the captioner off its device; the next call moves it back."""
         if self._loaded is not None:
             leave(self._loaded[0], self._device)
 
 
 class ImageTextCaptioner:
-    """An image-to-text model of transformers; a `CaptionWriter`, loaded when it is first needed.
+    """Image-to-text model of transformers as a `CaptionWriter`, loaded when first needed.
 
     Args:
         name: hub name or folder.
-        search: finds captions; it decides how many a photo gets.
+        search: search for captions; it sets the number of captions per photo.
         prompt, template: see `captioning.text.prompts.prompt_format`.
         options: options of the processor's call.
         precision: ``"auto"``: half precision on a GPU.
-        batch_size: photos at once.
+        batch_size: photos per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such model.
-        ValueError: a processor that does not fit.
+        FileNotFoundError, ConnectionError: the model does not exist.
+        ValueError: the processor does not fit the model.
     """
 
     def __init__(
@@ -178,12 +178,12 @@ class ImageTextCaptioner:
 
     @cached_property
     def name(self) -> str:
-        """The last part of the model's name, and eight digits of its weights' hash."""
+        """Last part of the model's name, and eight digits of its weights' hash."""
         return f"{Path(self._model).name}@{self._digest[:8]}"
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the weights, and all settings that captions depend on."""
+        """Hash of the weights and of all settings that affect captions."""
         template = f" {self._template}" if self._template else ""
         asked = f"{self._prompt!r} {self._options}{template}"
         return f"{self._digest} {self._dtype} {asked} {self._search!r}"
@@ -193,7 +193,7 @@ class ImageTextCaptioner:
         return weights_identity(self._folder)
 
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
-        """Nothing: it reads photos batch by batch."""
+        """Do nothing, as photos are read batch by batch."""
 
     def write_captions(
         self,
@@ -202,7 +202,7 @@ class ImageTextCaptioner:
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo; those with beginnings one by one, see `CaptionWriter`."""
+        """Caption each photo; photos with beginnings are captioned singly, see `CaptionWriter`."""
         _, opened = next(read_ahead(photos, len(photos), load_rgb))
         if self._captioner is None:
             with torch.random.fork_rng():
@@ -233,13 +233,13 @@ class ImageTextCaptioner:
         )
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the captioner off its device; the next call moves it back."""
         if self._captioner is not None:
             leave(self._captioner.parts.network, self._device)
 
 
 def _calls(number: int, beginnings: Sequence[str] | None) -> list[tuple[list[int], str]]:
-    """Rows of each call and the beginning of its captions, which a call's captions share."""
+    """Rows of each call, and the beginning that the call's captions share."""
     if beginnings is None:
         return [(list(range(number)), "")]
     return [([row], beginnings[row]) for row in range(number)]
@@ -258,16 +258,16 @@ class PhotoCaptioner:
 
     Args:
         pretrained: hub name or folder of the model.
-        search: finds its captions; `captioning.decoding.generate.GenerateSearch` is its own.
+        search: search for captions; `captioning.decoding.generate.GenerateSearch` is the default.
         prompt, template: see `captioning.text.prompts.prompt_format`.
         options: options of the processor's call.
-        batch_size: photos at once.
+        batch_size: photos per batch.
         device: ``"auto"`` takes an accelerator if there is one.
         weights: type of the weights; half precision is for accelerators.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such model.
-        ValueError: weights that are missing, or a processor that does not fit.
+        FileNotFoundError, ConnectionError: the model does not exist.
+        ValueError: weights are missing, or the processor does not fit.
     """
 
     def __init__(
@@ -302,15 +302,15 @@ class PhotoCaptioner:
         keys: Sequence[str] | None = None,
         beginning: str = "",
     ) -> list[list[Prediction]]:
-        """Captions of each photo, best first or in the order in which they were drawn.
+        """Captions of each photo, best first or in the order of sampling.
 
         Args:
             photos: RGB, of any size.
-            keys: keys of the photos, for random draws and as ``image_id``; None: their numbers.
+            keys: keys of the photos, for random draws and as ``image_id``; None: their positions.
             beginning: whole sentences that all captions continue; the result lacks them.
 
         Raises:
-            ValueError: a beginning that the model or its search cannot continue.
+            ValueError: the model or its search cannot continue the beginning.
         """
         begun = beginning_tokens(beginning, self.tokenizer) if beginning else ()
         names = [str(number) for number in range(len(photos))] if keys is None else list(keys)

@@ -1,4 +1,4 @@
-"""Captions by a trained run, for any data set and by any search."""
+"""Generate captions with a trained run, for any dataset and any search."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ TAKE_DETECTIONS = "take_detections"  # its key in ``steps``
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRun:
-    """A trained run, with a split to caption.
+    """Trained run with a split to caption.
 
     Attributes:
-        trained: the settings that it was trained with.
-        settings: the same with the requested data and search.
+        trained: settings that the run was trained with.
+        settings: settings with the requested data and search.
         model: model with its best or last weights, in evaluation mode, on the chosen device.
-        datamodule: gives loaders of the split.
+        datamodule: source of the split's data loaders.
         roster: the split.
         entities: settings of photos' entities that differ from the training's.
-        as_tested: whether `computing` is in the training's precision; else in single precision,
-            without TF32.
+        as_tested: whether `computing` uses the training's precision; otherwise float32 without
+            TF32.
     """
 
     trained: TrainSettings
@@ -70,7 +70,7 @@ class LoadedRun:
     as_tested: bool = False
 
     def computing(self) -> AbstractContextManager[None]:
-        """A context manager for generating captions."""
+        """Context manager that sets the precision for generating captions."""
         tested = self.as_tested
         return computing_as_tested(self.trained, self.model) if tested else full_precision()
 
@@ -88,7 +88,7 @@ def load_run(
     precision: EvaluationPrecision = "32-true",
     accept_changes: bool | None = None,
 ) -> LoadedRun:
-    """A finished or stopped run's model, and a split; see `predict_run`."""
+    """Load a finished or stopped run's model, and a split; see `predict_run`."""
     place = chosen_device(device)
     run = RunFolder(Path(folder))
     config = run.config()
@@ -97,7 +97,7 @@ def load_run(
     pl.seed_everything(trained.seed, workers=True, verbose=False)
 
     def placed(group: str, chosen: Mapping[str, Any]) -> DictConfig:
-        """A group in the run's config, to whose keys references such as ``${seed}`` lead."""
+        """Place a config group in the run's config to resolve references such as ``${seed}``."""
         merged: Any = OmegaConf.merge(config, {group: None}, {group: chosen})
         return merged[group]
 
@@ -134,7 +134,7 @@ def load_run(
 def restored_model(
     settings: TrainSettings, checkpoint: Mapping[str, Any], roster: Roster
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
-    """The captioner of a checkpoint, in evaluation mode, and loaders of a roster."""
+    """Captioner of a checkpoint in evaluation mode, and data loaders of a roster."""
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     inputs = load_inputs(settings, only=roster)
     model = build_model(settings, tokenizer, inputs, horizon=1)
@@ -144,19 +144,18 @@ def restored_model(
 
 
 def entity_changes(model: Model, data: Data | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that a benchmark or the user sets and that differ from a run's training.
+    """Entity settings of a benchmark or the user that differ from a run's training.
 
     Args:
         model: the run's model.
-        data: the data set that is captioned; its ``entities`` count if the run's
-            ``model.entities_of_data`` says so. None: the run's own, which changes nothing.
-        chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which count
-            before the data set's; None for any: not chosen.
+        data: dataset to caption; its ``entities`` apply if the run's ``model.entities_of_data`` is
+            true. None: the run's own dataset, which changes nothing.
+        chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which override
+            the dataset's; None: not set.
 
     Raises:
-        ValueError: something is chosen for a run whose model has no entities, or a list without
-            names.
-        FileNotFoundError: no such list of names.
+        ValueError: a setting is given for a model without entities, or the list has no names.
+        FileNotFoundError: the list of names does not exist.
     """
     chosen = {name: value for name, value in chosen.items() if value is not None}
     module = model.module
@@ -181,7 +180,7 @@ def entity_changes(model: Model, data: Data | None, chosen: Mapping[str, Any]) -
 
 
 def _built(changes: Mapping[str, Any], model: Model) -> dict[str, Any]:
-    """The changes of `entity_changes` as arguments of the model, names of photos embedded."""
+    """Changes of `entity_changes` as model arguments, with names of photos embedded."""
     arguments = {name: value for name, value in changes.items() if name != "photo_names"}
     if names := changes.get("photo_names"):
         arguments["entities"] = build_part(model.module.entities, photo_names=names)
@@ -189,21 +188,21 @@ def _built(changes: Mapping[str, Any], model: Model) -> dict[str, Any]:
 
 
 def _with_features(settings: TrainSettings, folder: str) -> TrainSettings:
-    """The settings with other imported features.
+    """Settings with other imported features.
 
     Raises:
-        ValueError: the run was not trained on imported ones.
+        ValueError: the run was not trained on imported features.
     """
     if not settings.features.imported:
         raise ValueError(
             f"imported={folder}: the run was trained with features={settings.features.name}, which "
-            "are computed from photos; leave imported out"
+            "are computed from photos; leave imported= out"
         )
     return replace(settings, features=replace(settings.features, imported=folder))
 
 
 def _with_detections(settings: TrainSettings, files: Sequence[str]) -> TrainSettings:
-    """The settings with other files of detections, or with the data set's own boxes for none."""
+    """Settings with other detection files; an empty list means the dataset's own boxes."""
     steps = {name: step for name, step in settings.steps.items() if name != TAKE_DETECTIONS}
     if files:
         target = f"{TakeDetections.__module__}.{TakeDetections.__qualname__}"
@@ -226,26 +225,26 @@ def predict_run(
     precision: EvaluationPrecision = "32-true",
     accept_changes: bool | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
-    """Captions by a finished or stopped run for any data set.
+    """Caption any dataset with a finished or stopped run.
 
     Args:
-        folder: the run's folder; its best checkpoint is used, or the last one.
-        data: another data set, or its config, all of which is read; None for the run's own.
+        folder: the run's folder; its best checkpoint is used, else the last one.
+        data: another dataset or its complete config; None: the run's own.
         split: key of the roster in the data config.
-        search: another search's config; None for the run's own.
-        rerank: config of a choice among the captions of an image, such as
+        search: config of another search; None: the run's own.
+        rerank: config of a reranker of an image's captions, such as
             `captioning.evaluation.rerank.rerank_by_consensus`, with the run's training photos.
         constraints: words that constrained search must use, from the data set's samples, such as
             `captioning.decoding.image_constraints.constraints_from_file`.
-        detections: files of boxes that take the place of the split's annotated ones; None: the
-            files that the run was trained with, if any; none in the list: the annotated boxes.
-        imported: folder of imported features of that data; None for the run's own.
+        detections: files of boxes that replace the split's annotated boxes; None: the files that
+            the run was trained with, if any; empty list: the annotated boxes.
+        imported: folder of imported features of the dataset; None: the run's own.
         entities: changes in how the model finds a photo's entities, see `entity_changes`.
         first_images: number of images from the start of the split; None: all.
         device: the captioner's device; ``"auto"`` takes a GPU if there is one.
-        precision: ``"32-true"``, or ``"run"``: that in which the training captioned its test.
-        accept_changes: caption the run's own data although they have changed since it began; None:
-            no, and there is no setting for it.
+        precision: ``"32-true"``, or ``"run"``: the precision of the training's test.
+        accept_changes: caption the run's own data even if they have changed since it began; None:
+            no, and the caller has no such setting.
 
     Returns:
         The search's captions of each image, the best first, images by id; the roster with the
@@ -280,7 +279,7 @@ def predict_run(
 
 
 def predict_images(folder: Path, roster: Roster, *, device: str = "auto") -> dict[str, str]:
-    """A run's captions of a roster's images by id, as its test would write them."""
+    """Caption a roster's images with a run as its test does; captions by image id."""
     run = RunFolder(folder)
     settings = TrainSettings.of(run.config())
     checkpoint = load_checkpoint(run.tested_checkpoint(settings.monitor))
@@ -302,12 +301,12 @@ def predict_photos(
     device: str = "auto",
     precision: EvaluationPrecision = "32-true",
 ) -> tuple[list[list[Prediction]], dict[str, Any]]:
-    """Captions of a roster's photos by any captioner, as ``captioning caption --model`` makes them.
+    """Caption a roster's photos with any captioner, as ``captioning caption --model`` does.
 
     Args:
         place: ``"shipped"``, or see `captioning.inference.captioner.Captioner.load`.
-        roster: whose photos are captioned.
-        search: another search's config; None: the captioner's own.
+        roster: roster of photos to caption.
+        search: config of another search; None: the captioner's own.
         prompt, template, device: see `Captioner.load`.
         precision: ``"32-true"``; ``"run"``: half precision for a model of transformers on a GPU.
 
@@ -316,7 +315,7 @@ def predict_photos(
 
     Raises:
         FileNotFoundError, ValueError, ConnectionError: see `Captioner.load`.
-        ValueError: it reads boxes, but the photos have none.
+        ValueError: the captioner reads boxes, but the photos have none.
     """
     from captioning.inference.captioner import Captioner  # imports all models
 
@@ -359,7 +358,7 @@ def predict_photos(
 def _captioned(
     model: AbstractCaptioner, batches: Iterable[Batch], requirements: ImageConstraints | None
 ) -> list[list[Prediction]]:
-    """All captions of the batches' images, under the constraints wanted, if any."""
+    """Captions of the batches' images, under constraints if there are any."""
     moved = (batch.to(model.device) for batch in batches)
     try:
         if requirements is None:
@@ -368,7 +367,7 @@ def _captioned(
     except torch.OutOfMemoryError as error:
         raise MemoryError(
             f"out of memory while captions are generated ({str(error).partition('.')[0]}): lower "
-            "search.beam_size or search.num_captions, or give device=cpu"
+            "search.beam_size or search.num_captions, or set device=cpu"
         ) from error
 
 
@@ -398,12 +397,12 @@ def _constrained(
 def _choice(
     rerank: DictConfig, roster: Roster, settings: TrainSettings
 ) -> Callable[[list[list[Prediction]]], list[list[Prediction]]]:
-    """What puts captions in another order, by the training photos of a run.
+    """Reranker of captions by the training photos of a run.
 
-    It is built before the captions, so that missing parts raise before hours of search.
+    It is built before captions, so that missing parts raise errors before hours of search.
 
     Raises:
-        ValueError: no cached features, or too few training photos.
+        ValueError: the run has no cached features or too few training photos.
     """
     train = read_roster(settings, "train")
     other_samples = [

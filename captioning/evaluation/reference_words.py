@@ -1,4 +1,4 @@
-"""Words that reference captions name, for constrained search: an oracle detector."""
+"""Constraints from words of the reference captions: an oracle detector for constrained search."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def classes_of_references(
         samples: samples of the data set, with their captions.
         classes: word forms by class.
         required: see `ImageConstraints`.
-        max_constraints: most constraints of an image, the first ones of ``classes``.
+        max_constraints: maximum number of constraints per image, in the order of ``classes``.
 
     Raises:
-        ValueError: no classes, a class without forms, or no caption that names one.
+        ValueError: there are no classes, a class has no forms, or no caption names a class.
     """
     shown = classes_shown(build_roster("references", list(samples)), classes)
     if not shown:

@@ -1,4 +1,4 @@
-"""Words of a data set's regions that constrained search must use, whatever their labels."""
+"""Constraints from a dataset's regions, in the words that the photo's captions use."""
 
 from __future__ import annotations
 
@@ -37,15 +37,13 @@ def words_of_named_regions(
 
     Args:
         samples: samples of the data set, with their regions and, where labels are kinds, phrases.
-        files: files of ``captioning find-objects``, whose boxes count in the place of the samples'
-            own.
-        forms: plural and synonyms of words, where the plural by rule is wrong or not enough.
+        files: files of ``captioning find-objects``, whose boxes replace the samples' own.
+        forms: plural and synonyms of words for which the regular plural is wrong or not enough.
         **settings: see `captioning.decoding.image_constraints.constraints_from_regions`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no image has a region, photos that the files lack, or a setting out of its
-            range.
+        FileNotFoundError: a file does not exist.
+        ValueError: no image has a region, the files lack photos, or a setting is out of its range.
     """
     if files:
         regions = _detections(tuple(files))
@@ -67,12 +65,12 @@ def words_of_named_regions(
 
 @lru_cache(maxsize=2)
 def _detections(files: tuple[str, ...]) -> RegionsByImage:
-    """Read once: pseudo-labels are written again and again."""
+    """Detections of files, read once per process, as pseudo-labels are computed again and again."""
     return read_all_detections(files)
 
 
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:
-    """The plural by rule; none for a word that is a plural already ("french fries")."""
+    """Regular plural of a word; none for a word that is plural already ("french fries")."""
     last = word.split()[-1]
     plural = pluralise(word)
     is_plural = plural == word or lemmatizer(last, "NNS") != last

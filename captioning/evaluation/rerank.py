@@ -1,10 +1,9 @@
-"""Choice among a run's captions of an image: consensus with the captions of similar photos.
+"""Rerank a run's captions of an image by consensus with captions of similar photos.
 
 Devlin et al. (2015) and Mao et al. (2015): a sample's score is its mean CIDEr-D to the captions of
 the training images whose features are nearest to the image's. No caption of the image itself is
-used, so a system may choose one of its samples in this way;
-`captioning.metrics.diversity.select_best` takes the best 1, or the best 5 whose diversity papers
-report.
+used, so the choice needs no references; `captioning.metrics.diversity.select_best` takes the best
+1, or the best 5 whose diversity papers report.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ def rerank_by_consensus(
     num_closest: PositiveInt | None = None,
     variant: Literal["CIDEr-D", "CIDEr"] = "CIDEr-D",
 ) -> list[list[Prediction]]:
-    """Captions of each image by falling consensus; equal ones in their order.
+    """Sort captions of each image by falling consensus; ties keep their order.
 
     Args:
         predictions: captions of each image.
-        photos: the images that they are of.
-        train: the images whose captions are compared with; none of ``photos`` among them.
-        store: features of all these photos; their means over regions decide which are similar.
+        photos: the captioned images.
+        train: training images to compare with; they must not include ``photos``.
+        store: features of all photos; their means over regions define similarity.
         num_neighbours, num_closest, variant: see `captioning.evaluation.rerank.consensus_scores`.
 
     Returns:
         The same captions; ``score`` is the consensus, in [0, 10].
 
     Raises:
-        ValueError: fewer training images than neighbours.
+        ValueError: there are fewer training images than neighbours.
     """
     check_neighbours(num_neighbours, train)
     context_sources = list(train.rows_by_image)
@@ -90,10 +89,10 @@ def rerank_by_consensus(
 
 
 def check_neighbours(number: int, train: Roster) -> None:
-    """Refuse more neighbours than there are training images; asked before captions are made.
+    """Raise an error for more neighbours than training images, before captions are generated.
 
     Raises:
-        ValueError: too many.
+        ValueError: there are too few training images.
     """
     if len(train.rows_by_image) < number:
         raise ValueError(
@@ -105,7 +104,7 @@ def check_neighbours(number: int, train: Roster) -> None:
 def mean_features(
     store: FeatureStore, roster: Roster, image_ids: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Means ``(I, D)`` over the regions of images, in the order of the ids."""
+    """Mean features over the regions of images ``(I, D)``, in the order of the ids."""
     samples = [roster.samples[roster.rows_by_image[image_id][0]] for image_id in image_ids]
     positions = find_positions(store, samples)
     means = []
@@ -119,13 +118,13 @@ def mean_features(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingImages:
-    """Training images, ready to be neighbours.
+    """Training images prepared for the search for neighbours.
 
     Attributes:
         features: ``(N, D) float32`` of unit length (or 0).
         vectors: tf-idf vectors of all their captions, image after image.
-        starts: ``(N + 1,)`` number of each image's first caption.
-        statistics: document frequencies that weigh the vectors.
+        starts: ``(N + 1,)`` index of each image's first caption.
+        statistics: document frequencies that weight the vectors.
     """
 
     features: NDArray[np.float32]
@@ -145,7 +144,7 @@ class TrainingImages:
         Without statistics the document frequencies are computed from these captions.
 
         Raises:
-            ValueError: other numbers of images, an image without captions, features that are not
+            ValueError: the numbers of images differ, an image has no captions, or features are not
                 finite.
         """
         if len(captions) != len(features):
@@ -166,10 +165,10 @@ class TrainingImages:
 
 
 def unit_length(features: Features) -> NDArray[np.float32]:
-    """``(N, D)`` features divided by their length; one of length 0 stays 0.
+    """Features ``(N, D)`` scaled to unit length; features of length 0 stay 0.
 
     Raises:
-        ValueError: another shape, or values that are not finite.
+        ValueError: the shape is wrong, or values are not finite.
     """
     values = np.asarray(features, dtype=np.float32)
     if values.ndim != 2 or not np.isfinite(values).all():
@@ -181,10 +180,10 @@ def unit_length(features: Features) -> NDArray[np.float32]:
 def nearest_images(
     queries: Features, training: NDArray[np.float32], *, k: int, block: int = 512
 ) -> Ints:
-    """The ``k`` training images of the highest cosine similarity, nearest first.
+    """The ``k`` training images of highest cosine similarity, nearest first.
 
-    Similarities are rounded to 6 digits, and of equal ones the earlier image comes first, so that
-    photos kept twice cannot change places.
+    Similarities are rounded to 6 digits and ties keep the images' order, so that duplicate photos
+    cannot change places.
 
     Args:
         queries: ``(Q, D)`` features.
@@ -193,10 +192,10 @@ def nearest_images(
         block: queries compared at once; ``block × N × 4`` bytes of memory.
 
     Returns:
-        ``(Q, k)`` numbers of training images.
+        ``(Q, k)`` indices of training images.
 
     Raises:
-        ValueError: another width of features, or ``k`` outside [1, N].
+        ValueError: the features' widths differ, or ``k`` is outside [1, N].
     """
     units = unit_length(queries)
     if units.shape[1] != training.shape[1] or not 1 <= k <= len(training):
@@ -226,23 +225,23 @@ def consensus_scores(
     num_closest: int | None = None,
     variant: str = "CIDEr-D",
 ) -> dict[str, list[float]]:
-    """Mean CIDEr-D of each sample to the captions of its image's nearest training images.
+    """Mean CIDEr-D of each caption with the captions of its image's nearest training images.
 
     Args:
-        candidates: tokenized samples of each image, any number each.
-        features: ``(I, D)`` of these images, in their order. None of them may be a training image.
-        training: the images to look for neighbours in.
+        candidates: tokenized captions of each image, any number.
+        features: ``(I, D)`` of the images in the same order. No image may be a training image.
+        training: training images in which to search for neighbours.
         num_neighbours: 60 in Mao et al.'s code.
-        num_closest: mean over that many of the captions, the most similar ones to each sample, so
-            that odd neighbours do no harm (125 in Mao et al.'s code); None takes all.
+        num_closest: number of most similar captions to average over, so that odd neighbours do no
+            harm (125 in Mao et al.'s code); None: all.
         variant: ``"CIDEr-D"`` or ``"CIDEr"``.
 
     Returns:
-        ``{image_id: scores}`` in [0, 10], in the order of the samples.
+        ``{image_id: scores}`` in [0, 10], in the order of the captions.
 
     Raises:
-        TypeError: samples of an image that are not a list of texts.
-        ValueError: other numbers of images, an image without samples, a number out of range.
+        TypeError: the captions of an image are not a list of texts.
+        ValueError: unequal numbers of images, an image without captions, a number out of range.
     """
     check_texts(candidates, "candidates")
     if len(candidates) != len(features) or (num_closest is not None and num_closest < 1):
@@ -270,7 +269,7 @@ def _score(
     training: TrainingImages,
     variant: str,
 ) -> tuple[Floats, Ints]:
-    """Similarities ``(B, R)`` of samples to neighbours' captions, and how many are of each."""
+    """Similarities ``(B, R)`` of captions to neighbours' captions, and the number per neighbour."""
     starts = training.starts[neighbours]
     sizes = training.starts[neighbours + 1] - starts
     captions = ranges(starts.ravel(), sizes.ravel())
@@ -290,7 +289,7 @@ def _means(similarities_and_counts: tuple[Floats, Ints], num_closest: int | None
 
 
 def _blocks(groups: Sequence[Sequence[str]], neighbours: Ints, starts: Ints) -> Iterator[range]:
-    """Ranges of images with a bounded number of pairs each, at least one image."""
+    """Ranges of at least one image, each with a bounded number of pairs."""
     references = (starts[neighbours + 1] - starts[neighbours]).sum(1)
     first, cells = 0, 0
     for row, group in enumerate(groups):

@@ -1,6 +1,6 @@
-"""Scores of captions in a file, of a finished run or of any captioner: ``captioning evaluate``.
+"""Evaluate captions of a file, a finished run or any captioner: ``captioning evaluate``.
 
-Further scores are a table with a row a caption (CSV, Parquet), and lines on the terminal.
+It writes a table with one row per caption (CSV, Parquet) and prints the scores.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ NAME = "per_caption"
 
 @dataclass(frozen=True, kw_only=True)
 class _Captioned:
-    """Captions that are to be scored.
+    """Captions to be scored.
 
     Attributes:
-        captions: one or more of each image, the best first.
-        roster: has the references.
-        out: where results go.
-        decoding: settings of the search; None: not known.
+        captions: one or more captions per image, the best first.
+        roster: roster with the references.
+        out: folder for the results.
+        decoding: settings of the search; None if unknown.
     """
 
     captions: Mapping[str, Sequence[str]]
@@ -83,13 +83,13 @@ class Evaluation:
 
 
 def evaluate(settings: EvaluateSettings) -> Evaluation:
-    """Score a results file, or the captions of a run or another captioner for a data set.
+    """Score a results file, or the captions of a run or another captioner for a dataset.
 
     Writes ``metrics.json`` and a table of captions with their scores into ``settings.out``.
 
     Raises:
-        ValueError: none or several of ``predictions``, ``run`` and ``model`` are given, no data
-            set, or captions of images that the data set does not have.
+        ValueError: not exactly one of ``predictions``, ``run`` and ``model`` is given, the dataset
+            is missing, or it lacks captioned images.
     """
     places = {_of_file: settings.predictions, _of_run: settings.run, _of_model: settings.captioner}
     given = [(read, place) for read, place in places.items() if place is not None]
@@ -150,16 +150,16 @@ def _joined(
     *,
     leave_out: bool = False,
 ) -> dict[str, list[str]]:
-    """Captions by the roster's image ids: all entries by id, by COCO's numbers, or by name.
+    """Match captions to the roster's images: by id, by COCO's number, or by file name.
 
     Args:
         entries: entries of the results file.
-        roster: has the images.
+        roster: roster of the images.
         coco_names: see `_coco_names`.
-        leave_out: leave out entries of images without references, and print their number.
+        leave_out: whether to leave out entries of images without references, printing their number.
 
     Raises:
-        ValueError: an entry that names no image or several, or two entries of one image.
+        ValueError: an entry names no image or several, or two entries name one image.
     """
     known = roster.rows_by_image
     if all(entry.image_id in known for entry in entries):
@@ -177,8 +177,8 @@ def _joined(
             missing.append(entry)
         elif image_id in captions:
             raise ValueError(
-                f"{entry.place}: {entry.image_id or given[0]!r} is image {image_id!r}, which an "
-                "earlier entry has captions of; several captions of an image go into one entry: "
+                f"{entry.place}: {entry.image_id or given[0]!r} is image {image_id!r}, for which "
+                "an earlier entry has captions; put several captions of an image into one entry: "
                 '"captions": [...]'
             )
         else:
@@ -188,21 +188,21 @@ def _joined(
         shown = first.names[0] if first.image_id is None else first.image_id
         if leave_out and captions:
             print(
-                f"left out: captions of {len(missing)} images without references ({shown!r}, ...)"
+                f"left out: captions of {len(missing)} images without references, such as {shown!r}"
             )
             return captions
         raise ValueError(
             f"{first.place}: {len(missing)} images without references, such as {shown!r}, by id or "
             f"by name: {roster.name} has images such as {next(iter(known))!r}; choose the data= "
-            "and split= of these captions, or leave them out by missing_references=drop"
+            "and split= of these captions, or set missing_references=drop to leave them out"
         )
     return captions
 
 
 class _NamedImages:
-    """Finds a roster's images by names of their photos: paths, their last parts, or bare stems.
+    """Index of a roster's images by names of their photos: paths, file names or bare stems.
 
-    Numbers may have other leading zeros than ids and names.
+    Numbers in names may have more or fewer leading zeros.
     """
 
     def __init__(self, roster: Roster) -> None:
@@ -222,10 +222,10 @@ class _NamedImages:
                 self._by_number[int(number)].append(image_id)
 
     def __call__(self, names: Sequence[str], place: str) -> str | None:
-        """The image that the first name finds that finds any.
+        """The image that the first matching name denotes.
 
         Raises:
-            ValueError: it could be several.
+            ValueError: a name matches several images.
         """
         for name in names:
             found = self._found(name)
@@ -256,9 +256,9 @@ class _NamedImages:
 
 
 def _coco_names(split: DictConfig) -> dict[str, tuple[str, ...]]:
-    """Number, id and file name of each image of COCO's annotations, by number and by that id.
+    """Number, id and file name of each image of COCO's annotations, by number and by id.
 
-    Empty where ``data=own`` reads no such file. Our own exports have the id as ``roster_id``.
+    Empty if ``data=own`` reads no such file. Exports of this project store the id as ``roster_id``.
     """
     if split.get("_target_") != f"{read_own.__module__}.{read_own.__qualname__}":
         return {}
@@ -302,7 +302,7 @@ def _of_run(place: str, settings: EvaluateSettings) -> _Captioned:
 
 
 def _of_model(place: str, settings: EvaluateSettings) -> _Captioned:
-    """Captions by any captioner, as ``captioning caption --model`` makes them."""
+    """Caption a dataset with any captioner, as ``captioning caption --model`` does."""
     from captioning.evaluation.predict import predict_photos
 
     of_runs = {"rerank": settings.rerank, "constraints": settings.constraints}
@@ -345,12 +345,12 @@ def _written(
 
 
 def _folder(settings: EvaluateSettings) -> str:
-    """Records and tables take what is in "evaluation", and no trials."""
+    """Folder for results in the run: "evaluation", or a folder of its own for a trial."""
     return f"first{settings.first_images}" if settings.first_images else "evaluation"
 
 
 def _folder_of_model(place: str, settings: EvaluateSettings, data: Data) -> Path:
-    """Where scores of a captioner without a run go: by its name, the set's, and the split."""
+    """Folder for the scores of a captioner without a run, by captioner, dataset and split."""
     model = Path(place)
     name = f"{model.parent.name}-{model.name}" if model.name.startswith("seed") else model.name
     photos = Path(data.root).name if data.root else data.name
@@ -358,7 +358,7 @@ def _folder_of_model(place: str, settings: EvaluateSettings, data: Data) -> Path
 
 
 def _check_free(out: Path, place: str, data: Data) -> None:
-    """Refuse to write over scores of another captioner or set."""
+    """Raise an error rather than overwrite scores of another captioner or dataset."""
     path = out / "metrics.json"
     if not path.is_file():
         return
@@ -370,7 +370,7 @@ def _check_free(out: Path, place: str, data: Data) -> None:
 
 
 def settings_of(config: DictConfig) -> EvaluateSettings:
-    """The settings of an evaluation, in which nothing refers to other keys any more.
+    """Settings of an evaluation, with all references to other keys resolved.
 
     See ``OF_RUN`` for references to the config of a run. Where a seed is requested, the run's own
     search gets it, too.
@@ -379,7 +379,7 @@ def settings_of(config: DictConfig) -> EvaluateSettings:
         config: composed.
 
     Raises:
-        ValueError: settings out of their ranges, see `captioning.config.check`.
+        ValueError: a setting is out of its range, see `captioning.config.check`.
     """
     config, seed = config.copy(), config.seed
     config.seed = 0 if seed is None else seed
@@ -404,10 +404,10 @@ def settings_of(config: DictConfig) -> EvaluateSettings:
 
 
 def _data_of(settings: EvaluateSettings) -> Data:
-    """The data set, which has the split."""
+    """Dataset of the evaluation, which must have the split."""
     data = settings.data
     if data is None:
-        raise ValueError("data=NAME is missing: name the data set with the references")
+        raise ValueError("data=NAME is missing: name the dataset with the references")
     if settings.split not in data.splits:
         splits = ", ".join(key for key in ("train", "val", "test") if key in data.splits)
         raise ValueError(f"data={data.name} has no split {settings.split!r}; it has {splits}")
@@ -415,7 +415,7 @@ def _data_of(settings: EvaluateSettings) -> Data:
 
 
 def caption_columns(captions: Mapping[str, str], result: MetricResult) -> dict[str, list[Any]]:
-    """``image_id``, ``caption`` and each score by name; None where an image lacks a score.
+    """Columns ``image_id``, ``caption`` and each score; None for an image without a score.
 
     Args:
         captions: the caption of each image.
@@ -434,7 +434,7 @@ def caption_columns(captions: Mapping[str, str], result: MetricResult) -> dict[s
 
 
 def write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    """Write columns of equal length as CSV in UTF-8 with a head; None is an empty cell."""
+    """Write columns of equal length as CSV in UTF-8 with a header; None is an empty cell."""
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", newline="") as file:
@@ -449,7 +449,7 @@ def write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
     """Write columns of equal length as Parquet.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed; says how to install it.
+        ModuleNotFoundError: pyarrow is not installed; the message says how to install it.
     """
     parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=path.name)
     arrow = import_extra("pyarrow", extra="arrow", purpose=path.name)
@@ -461,8 +461,8 @@ def write_per_caption(folder: Path, columns: Mapping[str, list[Any]]) -> list[st
     """Write ``per_caption.csv`` and ``per_caption.parquet`` into a folder.
 
     Returns:
-        The missing metrics and how to get them: a line if pyarrow is not installed. Parquet of
-        earlier captions is removed then.
+        What is missing and the remedy: a line if pyarrow is not installed; an old Parquet file is
+            then removed.
     """
     write_csv(folder / f"{NAME}.csv", columns)
     try:
@@ -505,7 +505,7 @@ def _table(result: MetricResult, title: str) -> Table:
 
 
 def _left_out(result: MetricResult) -> list[str]:
-    """What is not as in published scores, and the remedy; scores of one reason in one line."""
+    """Lines on missing or unusual scores with their remedies, one line per reason."""
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in result.missing.items():
         names_by_reason.setdefault(reason, []).append(name)

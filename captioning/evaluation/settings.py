@@ -1,4 +1,4 @@
-"""The keys of ``evaluate.yaml`` with their types; classes of parts define their own keys."""
+"""Typed keys of ``evaluate.yaml``; classes of parts define their own keys."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from captioning.config.ranges import (
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 EvaluationPrecision = Literal["32-true", "run"]
-"""Single precision, or what the run was trained and tested in."""
+"""Precision: float32, or the precision that the run was trained and tested in."""
 OtherData = Annotated[Mapping[str, Any], ArgumentsOf(Data)]
-"""Another data set than a run's, whose references lead to the run's keys."""
+"""Config of a dataset that replaces the run's; its references resolve to the run's keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(AbstractSettings):
-    """All keys of an evaluation.
+    """All settings of an evaluation.
 
     Attributes:
         predictions, run, captioner: the source of captions to score; set exactly one.
-        seed: seed of searches that draw, and of resamples; None: 0, or for its own search the
-            run's.
+        seed: seed of sampling searches and of resamples; None: 0, or the run's seed for its own
+            search.
         steps: steps that give a captioner boxes and controls; a run has its own.
     """
 

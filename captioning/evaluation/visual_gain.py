@@ -1,4 +1,4 @@
-"""How much a photo helps a trained captioner to predict a caption."""
+"""Visual gain: how much a photo helps a trained captioner to predict a caption."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos
 
 
 class VisualGainScorer:
-    """Log-probability of the caption given the photo less that given a plain grey one, in nats.
+    """Log-probability of the caption with the photo minus with a plain grey one, in nats.
 
     A `captioning.interfaces.PairScorer`. The difference removes what language alone predicts, so it
     measures which parts of a caption the captioner sees.
 
     Args:
-        captioner: gives log-probabilities of captions.
-        identity: identity of its weights and settings.
-        batch_size: captions at once.
+        captioner: captioner that gives log-probabilities of captions.
+        identity: identity of the captioner's weights and settings.
+        batch_size: captions per batch.
 
     Raises:
-        ValueError: a captioner that reads boxes.
+        ValueError: the captioner reads boxes.
     """
 
     is_probability = False
@@ -67,7 +67,7 @@ class VisualGainScorer:
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """In nats, of any sign; see `PairScorer`.
+        """Scores in nats, of any sign; see `PairScorer`.
 
         Raises:
             ValueError: the captioner gives no log-probability of a caption.
@@ -103,15 +103,14 @@ class VisualGainScorer:
                 nll = model.losses(batch.to(self._captioner.device)).nll
             if nll is None:
                 raise ValueError(
-                    f"{type(model).__name__} does not compute log-probabilities of captions: name "
-                    f"another "
-                    "captioner by scorer.model"
+                    f"{type(model).__name__} does not compute log-probabilities of captions: set "
+                    "scorer.model to another captioner"
                 )
             losses[batch.rows] = nll.float().cpu()
         return losses
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the networks off their device; the next call moves them back."""
         for network in _networks(self._captioner):
             leave(network, self._captioner.device)
 
@@ -120,12 +119,12 @@ class VisualGainScorer:
 def build_visual_gain(
     *, model: str | None = None, batch_size: PositiveInt = 64, device: Device = "auto"
 ) -> VisualGainScorer:
-    """The scorer of a trained captioner.
+    """Build the scorer of visual gain from a trained captioner.
 
     Args:
         model: folder of a run, of ``captioning export``, or of an image-to-text model of
             transformers such as BLIP; or ``OWNER/NAME@COMMIT`` of the hub. None: the shipped one.
-        batch_size: captions at once.
+        batch_size: captions per batch.
         device: the device of its networks.
 
     Raises:
@@ -138,7 +137,7 @@ def build_visual_gain(
 
 
 def _identity(captioner: Captioner) -> str:
-    """32 hex digits of what its log-probabilities depend on."""
+    """Hash of everything the log-probabilities depend on, 32 hex digits."""
     record: dict[str, Any] = {}
     captioner.model.on_save_checkpoint(record)  # with the tokenizer
     settings = [OmegaConf.to_yaml(captioner.config[name]) for name in ("model", "features")]
@@ -147,5 +146,5 @@ def _identity(captioner: Captioner) -> str:
 
 
 def _networks(captioner: Captioner) -> list[nn.Module]:
-    """The captioner's own, and the one that reads photos for it."""
+    """Networks of the scorer: the captioner's own, and the backbone that reads photos."""
     return [network for network in (captioner.model, captioner.backbone) if network is not None]
