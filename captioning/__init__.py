@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from captioning.commands.from_python import augment, evaluate, train
     from captioning.commands.training import TrainedRun
     from captioning.evaluation.run import Evaluation
-    from captioning.inference.captioner import CaptionedPhoto, Captioner
+    from captioning.inference.captioner import Captioner
     from captioning.metrics.scoring import CaptionScores, score
-    from captioning.types import Edit, Prediction, Sample
+    from captioning.types import CaptionedPhoto, Edit, Prediction, Sample
     from curation import (
         CuratedDataset,
         Curation,
@@ -58,38 +58,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "captioning.commands.from_python": (
-        "augment",
-        "evaluate",
-        "train",
-    ),
+    "captioning.commands.from_python": ("augment", "evaluate", "train"),
     "captioning.commands.training": ("TrainedRun",),
     "captioning.evaluation.run": ("Evaluation",),
-    "captioning.inference.captioner": (
-        "CaptionedPhoto",
-        "Captioner",
-    ),
-    "captioning.metrics.scoring": (
-        "CaptionScores",
-        "score",
-    ),
-    "captioning.types": (
-        "Edit",
-        "Prediction",
-        "Sample",
-    ),
+    "captioning.inference.captioner": ("Captioner",),
+    "captioning.metrics.scoring": ("CaptionScores", "score"),
+    "captioning.types": ("CaptionedPhoto", "Edit", "Prediction", "Sample"),
     "curation": (
-        "CuratedDataset",
-        "Curation",
-        "LightningCuration",
-        "TrainerCuration",
+        *("CuratedDataset", "Curation", "LightningCuration", "TrainerCuration"),
         "per_sample_losses",
     ),
-    "curation.base": (
-        "Amender",
-        "Score",
-        "Selector",
-    ),
+    "curation.base": ("Amender", "Score", "Selector"),
     "curation.check": ("check",),
     "curation.check.result": ("CheckResult",),
     "curation.loop.policy": ("Policy",),

@@ -10,11 +10,13 @@ All records are frozen: records in the framework are replaced, never changed in 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # commands that caption by a server need no torch
+    import torch
+    from torch import Tensor
 
 UNPAIRED = "unpaired"
 """Origin of samples whose photo has no caption; the names of its held-out
@@ -260,6 +262,8 @@ class Batch:
     _host: Batch | None = field(default=None, init=False, repr=False, compare=False)
 
     def _map(self, function: Any) -> Batch:
+        from torch import Tensor
+
         def apply(value: Any) -> Any:
             if isinstance(value, Tensor):
                 return function(value)
@@ -286,6 +290,8 @@ class Batch:
 
         Copies to a GPU do not wait for the device; they run beside its work from pinned memory.
         """
+        import torch
+
         non_blocking = torch.device(device).type == "cuda"
         moved = self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
         if non_blocking:
@@ -334,6 +340,8 @@ class Mean:
     @property
     def denominator(self) -> Tensor:
         """The sum of the weights, a scalar ``float32`` on the device of the value."""
+        import torch
+
         if self.weights is None:
             return torch.full((), float(self.number), device=self.value.device)
         return self.weights.detach().sum(dtype=torch.float32)
@@ -393,3 +401,30 @@ class Prediction:
     caption: str
     score: float = 0.0
     satisfied: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionedPhoto:
+    """A photo's captions with their details.
+
+    Attributes:
+        photo: the file, or the number of a picture in memory, as text.
+        captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
+        problem: the error of a broken photo; else empty.
+        boxes: the boxes that the captioner read beside the whole photo.
+    """
+
+    photo: str
+    captions: tuple[Prediction, ...] = ()
+    problem: str = ""
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def caption(self) -> str:
+        """The best caption; empty for a broken photo."""
+        return self.captions[0].caption if self.captions else ""
+
+    @property
+    def score(self) -> float:
+        """Of the best caption: log-probability as its search compares captions."""
+        return self.captions[0].score if self.captions else -inf

@@ -10,7 +10,6 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,12 +20,11 @@ from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_captioner, look_for_photos
 from captioning.commands.quick_imports import quick_imports
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
+from captioning.types import Box, CaptionedPhoto, Prediction
 
 if TYPE_CHECKING:
     from captioning.decoding.sampling import Sampling
-    from captioning.inference.captioner import CaptionedPhoto
     from captioning.served.caption_writer import ServedCaptioner
-    from captioning.types import Box
 
 FORMATS = ("text", "csv", "json")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
@@ -188,34 +186,15 @@ def _draws(options: Namespace) -> Sampling:
     return Sampling.with_settings(**drawn, top_p=0.9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Caption:
-    """A served model's; as `Prediction`, which needs torch."""
-
-    caption: str
-    score: float = -inf
-    satisfied: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ServedPhoto:
-    """What a served model says of a photo; as `CaptionedPhoto`, which needs torch."""
-
-    photo: str
-    captions: tuple[_Caption, ...]
-    problem: str
-    boxes: tuple[Box, ...] = ()
-
-
-def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[_ServedPhoto]:
+def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[CaptionedPhoto]:
     """What a served model says of each photo; without scores."""
     for photo, replies in zip(photos, captioner.in_order(photos), strict=True):
         texts = dict.fromkeys(" ".join(one.text.split()) for one in replies if not one.problem)
-        captions = tuple(_Caption(caption=text) for text in texts)
+        captions = tuple(Prediction(image_id=photo, caption=text, score=-inf) for text in texts)
         problem = "" if captions else replies[0].problem
         if problem and not problem.startswith(photo):
             problem = f"{photo}: {problem}"
-        yield _ServedPhoto(photo=photo, captions=captions, problem=problem)
+        yield CaptionedPhoto(photo=photo, captions=captions, problem=problem)
 
 
 def _typed(names: Iterable[str]) -> str:

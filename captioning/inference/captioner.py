@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +17,7 @@ from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.dataset import photos_alone
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import check_integer
+from captioning.decoding.settings import NormalisationName, check_integer
 from captioning.inference.loading import LoadedCaptioner, load_captioner
 from captioning.inference.photo_batches import (
     Photo,
@@ -29,7 +29,7 @@ from captioning.inference.photo_batches import (
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.cores import num_cores
 from captioning.runtime.devices import Precision, by_device, computing, full_precision
-from captioning.types import Box, Prediction, Sample
+from captioning.types import Box, CaptionedPhoto, Prediction, Sample
 
 if TYPE_CHECKING:
     from captioning.inference.attention import AttendedWord
@@ -162,33 +162,6 @@ def words_machine(
     return constraints.machine
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptionedPhoto:
-    """A photo's captions with their details.
-
-    Attributes:
-        photo: the file, or the number of a picture in memory, as text.
-        captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
-        problem: the error of a broken photo; else empty.
-        boxes: the boxes that the captioner read beside the whole photo.
-    """
-
-    photo: str
-    captions: tuple[Prediction, ...] = ()
-    problem: str = ""
-    boxes: tuple[Box, ...] = ()
-
-    @property
-    def caption(self) -> str:
-        """The best caption; empty for a broken photo."""
-        return self.captions[0].caption if self.captions else ""
-
-    @property
-    def score(self) -> float:
-        """Of the best caption: log-probability as its search compares captions."""
-        return self.captions[0].score if self.captions else -torch.inf
-
-
 class Captioner:
     """A trained model that captions photos; `load` gives one.
 
@@ -251,14 +224,78 @@ class Captioner:
             )
         )
 
-    def caption(self, photos: Sequence[Photo], **options: Any) -> list[CaptionedPhoto]:
-        """Captions of each photo, in order; for options see `stream`.
+    def caption(
+        self,
+        photos: Sequence[Photo],
+        *,
+        batch_size: int | None = None,
+        boxes: Sequence[Sequence[Box]] | None = None,
+        must_include: Sequence[str | Sequence[str]] = (),
+        skips_broken: bool = False,
+        num_captions: int | None = None,
+        beam_size: int | None = None,
+        diverse: bool = False,
+        seed: int | None = None,
+        temperature: float | None = None,
+        min_words: int | None = None,
+        max_words: int | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        must_end: bool | None = None,
+        count_prompt: bool | None = None,
+        length_penalty: float | None = None,
+        normalisation: NormalisationName | None = None,
+        no_repeat_ngram_size: int | None = None,
+        repetition_penalty: float | None = None,
+        forbidden_words: Sequence[str] | None = None,
+        forbidden_ids: Sequence[int] | None = None,
+        end_words: Sequence[str] | None = None,
+        end_ids: Sequence[int] | None = None,
+        special_tokens: bool | None = None,
+        per_node_beam: int | None = None,
+        exact: bool | None = None,
+    ) -> list[CaptionedPhoto]:
+        """Caption photos; the results are in the order of the photos.
+
+        A search option that is None keeps the captioner's own setting. `SearchSettings` documents
+        the options of experts.
+
+        Args:
+            photos: files or pictures of Pillow; a photo may occur several times.
+            batch_size: photos computed at a time, at least 1; None: 16, on a GPU 64, for a model of
+                transformers 16.
+            boxes: boxes of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on
+                regions.
+            must_include: words or phrases that each caption must hold; a tuple lists alternatives,
+                of which one suffices. `Prediction.satisfied` says whether a caption holds them.
+            skips_broken: a broken photo has a result with `CaptionedPhoto.problem`; False: it
+                raises an error.
+            num_captions: captions a photo, at least 1.
+            beam_size: hypotheses that beam search keeps, at least 1.
+            diverse: draw captions at random from the most probable words.
+            seed: seed of random draws, at least 0.
+            temperature: temperature of random draws, above 0; below 1 draws probable words more
+                often.
+            min_words: fewest words of a caption, at least 0.
+            max_words: most words of a caption, at least 1 and at least ``min_words``.
+            min_length, max_length: bounds in tokens, the end token counted.
+            must_end, count_prompt: whether a caption of ``max_length`` must end by itself; whether
+                the prompt counts in the lengths.
+            length_penalty: exponent of the length that divides log-probabilities, at least 0.
+            normalisation: ``"none"``, ``"power"`` or ``"gnmt"``.
+            no_repeat_ngram_size: no so many tokens in a row occur twice, at least 0; 0: no rule.
+            repetition_penalty: penalty of tokens that the caption already holds, above 0; 1: none.
+            forbidden_words, forbidden_ids: words, or tokens, that no caption holds.
+            end_words, end_ids: words, or tokens, that end a caption.
+            special_tokens, per_node_beam, exact: see `SearchSettings`.
 
         Raises:
             FileNotFoundError: a photo does not exist.
-            ValueError: a photo that cannot be read, or a setting out of its range.
-            TypeError: no such setting.
+            ValueError: a photo that cannot be read, or an option out of its range.
+            TypeError: ``photos`` is one photo and no list.
         """
+        options = {name: value for name, value in locals().items() if value is not None}
+        del options["self"], options["photos"]
         return list(self.stream(photos, **options))
 
     def stream(
@@ -271,18 +308,11 @@ class Captioner:
         skips_broken: bool = False,
         **search: Any,
     ) -> Iterator[CaptionedPhoto]:
-        """The same, photo by photo, while later ones are read.
+        """Yield the captions of each photo while later photos are read; see `caption`.
 
         Args:
-            photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
-            batch_size: photos at a time; None: 16, on a GPU 64, of models of transformers 16.
-            boxes: boxes of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on
-                regions.
-            must_include: words or phrases that each caption must hold; of several in a tuple one.
-                `Prediction.satisfied` says whether it does.
-            skips_broken: a broken photo comes with its `CaptionedPhoto.problem`, not as an error.
-            **search: ``diverse``, ``min_words``, ``max_words`` and settings of `SearchSettings`,
-                such as ``beam_size=3`` and ``num_captions=5``, see `chosen_search`.
+            photos, batch_size, boxes, must_include, skips_broken: see `caption`.
+            **search: the other options of `caption`.
 
         Raises:
             FileNotFoundError, ValueError, TypeError: see `caption`.

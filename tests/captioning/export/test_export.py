@@ -145,8 +145,10 @@ def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
     photos, _ = test_photos(run)
     with pytest.raises(TypeError, match=r"must be a list: got .*; put it into \["):
         captioner.caption(str(photos[0]))
-    with pytest.raises(TypeError, match="no setting beams; choose from max_length"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'beams'"):
         captioner.caption(photos, beams=3)
+    with pytest.raises(TypeError, match="no setting beams; choose from max_length"):
+        next(captioner.stream(photos, beams=3))
     with pytest.raises(ValueError, match="beam_size must be a whole number of at least 1: got 0"):
         captioner.caption(photos, beam_size=0)
     with pytest.raises(FileNotFoundError, match=r"none\.png: no such photo"):

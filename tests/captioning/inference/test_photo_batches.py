@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
+from captioning.decoding.settings import SearchSettings
 from captioning.inference.captioner import Captioner
 from captioning.inference.loading import LiveFeatures, LoadedCaptioner
 from captioning.inference.photo_batches import photo_samples
@@ -45,6 +48,12 @@ def test_a_photo_may_come_again_with_other_boxes(tmp_path, monkeypatch):
     assert [r.score for r in results] == pytest.approx([r.score for r in alone], rel=1e-4)
     assert results[2] == results[0]
     assert abs(results[1].score - results[0].score) > 1e-3
+
+
+def test_every_option_of_a_search_is_named():
+    own = inspect.signature(Captioner.stream).parameters.keys() | {"diverse", "min_words"}
+    names = {"max_words", *own, *(field.name for field in fields(SearchSettings))} - {"search"}
+    assert inspect.signature(Captioner.caption).parameters.keys() == names
 
 
 def test_ids_of_photos_with_other_boxes_are_no_other_photos():

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from captioning.inference.attention import AttendedWord, attended_words
-from captioning.inference.captioner import CaptionedPhoto
-from captioning.types import Batch, Prediction, Region
+from captioning.types import Batch, CaptionedPhoto, Prediction, Region
 from curation.review.app.app import NUM_KEPT, App, PhotoCaptions, Uploads
 from curation.review.page_server import PageServer, Refused, serve
 from tests.curation.review.test_page_server import ask_plainly
