@@ -216,7 +216,7 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
     record.write_text(json.dumps({**correct, "captioner": {"class": "UpDown", "tokenizer": {}}}))
     refused("the tokenizer is damaged")
     record.write_text(json.dumps({**correct, "captioner": {**correct["captioner"], "class": "X"}}))
-    refused("of model X")
+    refused("to model X")
     record.write_text(json.dumps(correct))
     (folder / "config.yaml").write_text("{:")
     refused(r"config\.yaml cannot be read")
