@@ -187,7 +187,7 @@ def test_of_a_template_some_words_are_given(gold) -> None:
         assert [word for word, slot in template.tokens if slot] == [*template.words]
         assert template.text == " ".join(f"[ ] {word}" for word in (*template.words, "."))
     with pytest.raises(
-        ValueError, match="max_given_words must be at least 1, or null for all: got 0"
+        ValueError, match="max_given_words must be at least 1, or null for no limit: got 0"
     ):
         TemplateSampler(statistics, max_given_words=0)
 
