@@ -42,7 +42,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it."""
+    """Import a public name from the module that defines the name."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"curation.adapters.{_MODULES[name]}"), name)

@@ -25,27 +25,27 @@ SENTENCES = "sentences"
 
 
 class CuratedDataset(Dataset):
-    """Items of the epoch under way; ``curation.end_epoch()`` changes them.
+    """Dataset of the current epoch's curated samples; ``curation.end_epoch()`` updates its items.
 
-    It keeps the first epoch's length, so that a loader, a sampler and a schedule made once stay
-    valid: where samples were removed, others come a second time in their places, drawn by seed and
-    epoch. So all policies make equal updates.
+    The dataset keeps its first length, so that a loader, a sampler and a schedule made once stay
+    valid: live samples, drawn by seed and epoch, come a second time in place of removed samples.
+    So all policies make the same number of updates.
 
     An item is a mapping, and has the sample's row under ``"row"``, as `Curation.add` needs it.
 
     Args:
-        source: makes an item of a `Sample`; or a data set whose items are mappings, one for each
+        source: makes an item of a `Sample`; or a dataset whose items are mappings, one for each
             row of the roster in its order. In these items an edited caption or image replaces the
             value of ``caption_key`` or ``image_key``.
-        curation: is followed.
+        curation: the run whose edits the items follow.
         shuffle: whether each epoch has its own order, by its number and the run's seed alone: with
             a loader that does not shuffle, a resumed run sees the same batches.
         fixed_length: False: the length is that of the live samples; build a new loader in every
             epoch.
-        caption_key, image_key: keys of the data set's items.
+        caption_key, image_key: keys of the dataset's items.
 
     Raises:
-        ValueError: a data set of another length than the roster.
+        ValueError: the dataset and the roster differ in length.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CuratedDataset(Dataset):
         return self._length if self.fixed_length else len(self.current.samples)
 
     def __getitem__(self, position: int) -> dict[str, Any]:
-        """The item of a position, from 0.
+        """Return the item at a position, counted from 0.
 
         Raises:
             IndexError: no such position.
@@ -96,7 +96,7 @@ class CuratedDataset(Dataset):
         return {**item, ROW: sample.row}
 
     def _positions(self) -> np.ndarray:
-        """For each position of the data set, that among the live samples."""
+        """Map each position of the dataset to a position among the live samples."""
         epoch, samples = self.current.epoch, self.current.samples
         if self._ordered is None or self._ordered[0] != epoch or self._ordered[1] is not samples:
             seed = (self.current.seed, epoch)
@@ -107,9 +107,9 @@ class CuratedDataset(Dataset):
         return self._order
 
     def as_table(self) -> Any:
-        """The same as a ``datasets.Dataset``, for trainers that take nothing else (TRL).
+        """Return a ``datasets.Dataset`` view, for trainers that accept no other type of dataset.
 
-        Items are made on request, so the table follows curation too.
+        Items are made on request, so the table follows curation too. TRL's trainers need it.
         """
         import datasets
 
@@ -121,19 +121,19 @@ class CuratedDataset(Dataset):
 
 @dataclass(frozen=True)
 class TableItems:
-    """Turns positions of a table into columns of items."""
+    """Transform of a ``datasets`` table: replaces positions by columns of items."""
 
     dataset: CuratedDataset
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
-        """Columns of the items at ``batch["position"]``."""
+        """Return the columns of the items at ``batch["position"]``."""
         items = [self.dataset[position] for position in batch["position"]]
         return {key: [item[key] for item in items] for key in items[0]}
 
 
 @dataclass(frozen=True)
 class RowItems:
-    """Items of a user's data set, with the edits made to them.
+    """Items of a user's dataset, with the captions and images that curation has edited.
 
     Attributes:
         dataset: an item for each row.
@@ -147,7 +147,7 @@ class RowItems:
     image_key: str
 
     def __call__(self, sample: Sample) -> dict[str, Any]:
-        """The item of a sample.
+        """Return the item of a sample, with the sample's edited caption or image.
 
         Raises:
             ValueError: an edit of something that the item does not hold.
@@ -177,11 +177,11 @@ class RowItems:
 
 
 def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
-    """``(length,) int64`` positions of live samples: each once, then again in a random order.
+    """Return ``(length,) int64`` positions: each live sample once, then random repeats.
 
     Args:
         num_live: at least 1.
-        length: the data set's length.
+        length: the dataset's length.
         seed: seed of the order of repeated items.
     """
     passes = [np.arange(num_live)]
@@ -197,9 +197,9 @@ def with_rows(
     curation: Curation | None = None,
     tokenizer: Any = None,
 ) -> Callable[[list[Any]], Any]:
-    """A collation function that also hands over the rows, as a tensor under ``"row"``.
+    """Wrap a collate function so that the batch has the samples' rows as a tensor under ``"row"``.
 
-    Items of a set without rows, such as one to evaluate on, are collated as they are.
+    Items without rows, such as those of a validation dataset, are collated unchanged.
 
     Args:
         collate: collates the items without their rows.
@@ -209,7 +209,7 @@ def with_rows(
             sentence, -1 for none, and labels in masked words and sentences are -100.
 
     Raises:
-        ValueError: one of curation and tokenizer alone.
+        ValueError: only one of curation and tokenizer is given.
     """
     if (curation is None) != (tokenizer is None):
         raise ValueError("with_rows needs both curation= and tokenizer=, or neither")
@@ -218,7 +218,7 @@ def with_rows(
 
 @dataclass(frozen=True)
 class RowCollator:
-    """See `with_rows`; a class, so that loaders' workers can be sent it.
+    """Collate function of `with_rows`, as a class so that it can be pickled for loader workers.
 
     Attributes:
         collate, tokenizer: see `with_rows`.
@@ -230,7 +230,7 @@ class RowCollator:
     tokenizer: Any = None
 
     def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        """The batch and its rows.
+        """Collate the items and add their rows to the batch.
 
         Raises:
             ValueError: some items without rows.
@@ -249,7 +249,7 @@ class RowCollator:
         return batch if self.current is None else {**batch, **self._by_sentence(batch)}
 
     def _by_sentence(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The labels without masked ones, and the sentences of all."""
+        """Return labels with masked tokens set to -100, and the sentence number of each label."""
         if not isinstance(labels := batch.get("labels"), Tensor):
             raise ValueError(
                 f"sentence losses need labels (B, T), but collate returned only {sorted(batch)}; "
@@ -264,16 +264,16 @@ class RowCollator:
         return {"labels": masked, SENTENCES: torch.tensor(numbers)}
 
     def _sample(self, row: int) -> Sample:
-        """The live sample of a row."""
+        """Return the live sample with this roster row."""
         samples: Sequence[Sample] = self.current.samples if self.current else ()
         return samples[bisect_left(samples, row, key=lambda sample: sample.row)]
 
 
 def _is_masked(sample: Sample, span: Span) -> bool:
-    """Whether a token has a character in a masked part.
+    """Return whether a token has a character in a masked part of the caption.
 
     Raises:
-        ValueError: a mask that leaves some of the loss.
+        ValueError: a mask keeps part of the loss, and labels can only drop it whole.
     """
     for mask in sample.masks:
         if max(span[0], mask.start) < min(span[1], mask.stop):
@@ -287,7 +287,7 @@ def _is_masked(sample: Sample, span: Span) -> bool:
 
 
 def follows(dataset: Any, curation: Curation) -> CuratedDataset | None:
-    """The `CuratedDataset` behind a loader's data set, if it follows ``curation``."""
+    """Return the `CuratedDataset` of a loader's dataset if it follows ``curation``, or None."""
     kwargs = getattr(dataset, "_format_kwargs", None) or {}
     transform = kwargs.get("transform")
     if isinstance(transform, TableItems):
@@ -298,7 +298,7 @@ def follows(dataset: Any, curation: Curation) -> CuratedDataset | None:
 
 
 def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> None:
-    """Refuse a training loader that would not yield the curated samples.
+    """Raise ValueError if a training loader would not yield the curated samples.
 
     Args:
         loader: the training loader.
@@ -306,7 +306,7 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
         rebuilt: whether every epoch has a new loader.
 
     Raises:
-        ValueError: another data set, workers that outlive an epoch, or a length that changes.
+        ValueError: another dataset, workers that outlive an epoch, or a changing length.
     """
     dataset = follows(getattr(loader, "dataset", None), curation)
     if dataset is None:

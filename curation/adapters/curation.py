@@ -36,7 +36,7 @@ from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopFolder:
-    """Files of a run; only one process of it may write them.
+    """Files of a curated run; only one process of the run may write the files.
 
     Attributes:
         path: the folder.
@@ -48,7 +48,7 @@ class LoopFolder:
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def lock(self) -> None:
-        """Keep other processes out until `unlock`, or until this process ends.
+        """Lock the folder against other processes until `unlock`, or until this process ends.
 
         Raises:
             ValueError: another process, which is named, writes there.
@@ -57,7 +57,7 @@ class LoopFolder:
         self._held.enter_context(held(lock, subject=subject, warn=warnings.warn, by_process=True))
 
     def unlock(self) -> None:
-        """Let others in."""
+        """Release the lock so that other processes may write to the folder."""
         self._held.close()
 
     @property
@@ -69,7 +69,7 @@ class LoopFolder:
         return self._files.details / FILE_NAME
 
     def saved_state(self, curator: Curator, first_epoch: int | None) -> dict[str, Any] | None:
-        """The state from which a run resumes, or None to start from the beginning.
+        """Return the state from which a run resumes, or None to start from the beginning.
 
         Args:
             curator: the curator of the run that is to begin.
@@ -99,7 +99,7 @@ class LoopFolder:
         return state and state_before(state, closed if first_epoch is None else first_epoch)
 
     def set_aside(self) -> None:
-        """Rename the files of an older run that got anywhere; nothing that was computed is lost.
+        """Rename the files of an older run with finished epochs, so that no result is lost.
 
         A new run calls it before its first decision, as decisions write into the same folder.
         """
@@ -118,7 +118,7 @@ class LoopFolder:
                 os.replace(path, aside / path.name)
 
     def start(self, curator: Curator, outcome: Outcome | None, *, resumed: bool) -> None:
-        """Bring the files up to date with the run's state.
+        """Make the files in the folder match the run's state.
 
         Args:
             curator: the run's curator.
@@ -136,7 +136,7 @@ class LoopFolder:
         write_state(self._state_path, curator.state_dict())
 
     def write(self, curator: Curator, outcome: Outcome) -> None:
-        """Write the results of an epoch's end.
+        """Write the results of a finished epoch.
 
         The state is written last, because it decides which epoch a run resumes from.
         """
@@ -144,12 +144,12 @@ class LoopFolder:
         write_state(self._state_path, curator.state_dict())
 
     def finish(self, curator: Curator) -> None:
-        """Write the report."""
+        """Write the report of the run."""
         self._files.finish(curator)
 
 
 def manifest_of(curator: Curator) -> Manifest:
-    """The settings and data that identify a run."""
+    """Return the settings and the data fingerprint that identify a run."""
     return Manifest(
         roster=curator.view.roster.name,
         fingerprint=curator.view.roster.fingerprint,
@@ -169,9 +169,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class EpochSamples:
-    """What data sets follow; changes in place at an epoch's end.
+    """The current epoch's samples, which datasets follow; updated in place at an epoch's end.
 
-    It is apart from `Curation`, so that loaders' workers are sent nothing else.
+    This class is separate from `Curation`, so that loader workers receive nothing else.
 
     Attributes:
         roster: the samples before curation.
@@ -355,7 +355,7 @@ class Curation:
             curator.signals[name].add(rows, values[name])
 
     def _without_outside(self, rows: Tensor) -> Tensor:
-        """Rows that exist; others are counted on the device, and refused at the epoch's end."""
+        """Return the existing rows; count other rows on the device, to raise at the epoch's end."""
         known = rows.clamp(0, len(self.roster) - 1)
         outside = (known != rows).sum()
         self._outside = outside if self._outside is None else self._outside + outside
@@ -489,7 +489,7 @@ class Curation:
             self._files.start(self._curator, None, resumed=True)
 
     def _changed(self) -> None:
-        """Let go of what followed from the samples before."""
+        """Drop values that were computed from the samples before the edits."""
         self._weights = self._mean_weight = None
         self.current.samples, self.current.epoch = self.view.samples(), self.epoch
 
@@ -531,7 +531,7 @@ def _built(policy: Policy | str, *, masks: bool) -> Policy:
 def _as_batch(
     rows: Any, values: Mapping[str, Any], num_samples: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Rows and measurements as tensors; rows in host memory are checked against the roster."""
+    """Return rows and measurements as tensors; check rows in CPU memory against the roster."""
     rows = torch.as_tensor(rows)
     if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
         raise ValueError(

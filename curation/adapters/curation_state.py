@@ -17,14 +17,14 @@ _KEY = "curation"
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write the result of `Curator.state_dict`; the file appears complete or not at all."""
+    """Write the result of `Curator.state_dict` to a file atomically."""
     tensors: dict[str, Tensor] = {}
     plain = _without_tensors(state, "", tensors)
     write_tensors(path, tensors, {_KEY: json.dumps(plain)})
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a file.
+    """Read the state of curation from a file.
 
     Raises:
         ValueError: damaged, or another file.
@@ -43,7 +43,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def state_before(state: Mapping[str, Any], epoch: int) -> dict[str, Any]:
-    """The state as it was when ``epoch`` began: edits and losses of later ones are left out."""
+    """Return the state at the start of ``epoch``, without later edits and losses."""
     journal = [line for line in state["journal"] if json.loads(line)["epoch"] < epoch]
     return {
         **state,
@@ -67,7 +67,7 @@ def _ledger_before(ledger: Mapping[str, Any], epoch: int) -> dict[str, Any]:
 
 
 def _without_tensors(value: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
-    """Plain values alone; tensors go into ``tensors`` under their dotted names."""
+    """Return only the plain values; move tensors into ``tensors`` under their dotted names."""
     if not isinstance(value, Mapping):
         return value
     plain: dict[str, Any] = {}

@@ -18,7 +18,7 @@ LossesOf = Callable[[Any, Any], tuple[Tensor, Tensor]]
 
 
 class LightningCuration(pl.Callback):
-    """Records losses of training steps, and ends `Curation`'s epoch with Lightning's.
+    """Lightning callback: adds the losses of training steps and ends the epochs of `Curation`.
 
     ::
 
@@ -44,15 +44,15 @@ class LightningCuration(pl.Callback):
         self.losses_of = losses_of or named_losses
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of curation, for Lightning's checkpoint; the same in all processes."""
+        """Return the state of curation for Lightning's checkpoint; equal in all processes."""
         return self.curation.state_dict(gathered=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume from Lightning's checkpoint."""
+        """Resume curation from the state in Lightning's checkpoint."""
         self.curation.load_state_dict(state_dict, mid_epoch=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check that training reads the curated samples.
+        """Raise ValueError if training does not read the curated samples.
 
         Raises:
             ValueError: a loader over another data set, a trainer that begins at another epoch, or
@@ -77,7 +77,7 @@ class LightningCuration(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Record the step's losses; decide after the epoch's last step."""
+        """Add the losses of a step; end curation's epoch after the epoch's last step."""
         if outputs is not None:  # the step was skipped
             names = self.curation.signals if isinstance(outputs, Mapping) else ()
             signals = {name: outputs[name] for name in names if name in outputs}
@@ -86,18 +86,18 @@ class LightningCuration(pl.Callback):
             self._close(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Decide here if the epoch was cut short and so had no last batch."""
+        """End curation's epoch here if training stopped before the epoch's last batch."""
         if self.curation.epoch == trainer.current_epoch:
             self._close(trainer, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the report."""
+        """Write the report of curation."""
         self.curation.finish()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Release the policy's resources."""
+        """Release the resources of the policy after an error."""
         self.curation.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -123,10 +123,10 @@ def _require_whole_epoch(trainer: pl.Trainer) -> None:
 
 
 def named_losses(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """Rows and losses under their usual names.
+    """Return rows and losses, found under their usual names in the result or the batch.
 
     Raises:
-        ValueError: they are not there; says what is.
+        ValueError: rows or losses are missing; the message lists the names that exist.
     """
     rows = _first(outputs, ROWS)
     rows = _first(batch, ROWS) if rows is None else rows
@@ -142,7 +142,7 @@ def named_losses(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def logged(outcome: Outcome) -> dict[str, float]:
-    """Counts and scores of an epoch's end, as loggers take them."""
+    """Return the counts and scores of an epoch's end in the form that loggers expect."""
     values = outcome.record.items()
     return {
         f"curation/{name}": float(value) for name, value in values if isinstance(value, int | float)

@@ -19,7 +19,7 @@ _MAX_ELEMENTS = 1 << 26  # logits in 32 bits at once, where no gradient keeps th
 def per_sample_losses(
     logits: Tensor, labels: Tensor, *, shift: bool = True, ignore_index: int = IGNORED
 ) -> Tensor:
-    """Mean negative log-likelihood a token of every caption; never waits for the device.
+    """Mean negative log-likelihood per token of each caption, without a device synchronisation.
 
     Logits of image tokens before the caption, as GIT has them, are left out.
 
@@ -56,7 +56,7 @@ def per_sentence_losses(
     shift: bool = True,
     ignore_index: int = IGNORED,
 ) -> Tensor:
-    """Mean negative log-likelihood a token of each sentence; never waits for the device.
+    """Mean negative log-likelihood per token of each sentence, without a device synchronisation.
 
     For ``curation.add(rows, losses, sentence_loss=...)``, see docs/guides/long_captions.md.
 
@@ -85,7 +85,7 @@ def per_sentence_losses(
 def plain_token_losses(
     logits: Tensor, labels: Tensor, *, shift: bool = True, ignore_index: int = IGNORED
 ) -> Tensor:
-    """``(B, T - shift)`` loss of every label in nats, detached; 0 where it is ignored.
+    """Detached loss of each label in nats, ``(B, T - shift)``; 0 for ignored labels.
 
     Args:
         logits, labels, shift, ignore_index: see `per_sample_losses`.
@@ -95,7 +95,7 @@ def plain_token_losses(
 
 
 def sentence_means(nll: Tensor, numbers: Tensor, num_sentences: int) -> Tensor:
-    """Mean loss of the tokens of each sentence, ``(B, S) float32``, NaN where there are none.
+    """Mean loss of the tokens of each sentence, ``(B, S) float32``; NaN for missing sentences.
 
     Args:
         nll: ``(B, T)`` losses of tokens in nats.
@@ -108,7 +108,7 @@ def sentence_means(nll: Tensor, numbers: Tensor, num_sentences: int) -> Tensor:
 
 
 def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list[list[Span]]:
-    """The positions of label tokens in their captions.
+    """Return the character span of each label token in its caption.
 
     The first and last token of a caption may differ in the labels, as they may join the text around
     the caption.
@@ -155,7 +155,7 @@ def _spans_in(row: Sequence[int], caption: str, tokenizer: Any) -> list[Span]:
 
 
 def _place(row: Sequence[int], ids: Sequence[int]) -> int | None:
-    """Where the last run of these tokens begins, of which both ends may differ if it is long."""
+    """Return the start of the tokens' last match; in long runs both end tokens may differ."""
     cut = 1 if len(ids) > 3 else 0
     inner = list(ids[cut : len(ids) - cut])
     for first in range(len(row) - len(ids), -1, -1):
@@ -175,7 +175,7 @@ def _stripped(span: Span, caption: str) -> Span:
 
 
 def _aligned(logits: Tensor, labels: Tensor, shift: bool) -> tuple[Tensor, Tensor]:
-    """Logits of the labels' places, and the labels."""
+    """Return the logits that predict the labels, and these labels."""
     fits = logits.dim() == 3 and labels.dim() == 2 and len(logits) == len(labels)
     if not fits or logits.shape[1] < labels.shape[1] or labels.shape[1] < 1 + shift:
         raise ValueError(
@@ -187,7 +187,7 @@ def _aligned(logits: Tensor, labels: Tensor, shift: bool) -> tuple[Tensor, Tenso
 
 
 def _token_losses(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    """``(B, T)`` negative log-likelihoods, 0 where the label is ignored."""
+    """Negative log-likelihood of each label, ``(B, T)``; 0 for ignored labels."""
     if torch.is_grad_enabled() and logits.requires_grad:
         flat = functional.cross_entropy(
             logits.flatten(0, 1).float(),

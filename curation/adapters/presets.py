@@ -19,7 +19,7 @@ ONLINE = "OnlineProbe"
 
 
 class Settings(TypedDict):
-    """What of the config is checked."""
+    """Config keys that `preset` validates."""
 
     curation: Callable[..., Any]
 
@@ -72,14 +72,14 @@ def preset(name: str, *overrides: str) -> Policy:
 
 
 def _is_of_curation(override: str) -> bool:
-    """Whether an override changes nothing but the policy."""
+    """Return whether an override changes only the policy."""
     group, _, package = override.lstrip("+~").partition("=")[0].partition("@")
     return group.startswith(("curation.", "curation/")) or package.startswith("curation.")
 
 
 @contextmanager
 def _no_hydra_app() -> Iterator[None]:
-    """Compose although the program may be a Hydra app itself, whose state comes back."""
+    """Compose a config even inside a Hydra app, and restore the app's state afterwards."""
     saved = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:

@@ -15,7 +15,7 @@ RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 
 
 def is_writer() -> bool:
-    """Whether this process writes the files: the first one."""
+    """Return whether this process is the one that writes files (rank 0)."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank() == 0
     ranks = (os.environ.get(name, "") for name in RANKS)
@@ -23,13 +23,13 @@ def is_writer() -> bool:
 
 
 def wait_for_all() -> None:
-    """Return once every process has come here."""
+    """Wait until all processes reach this call."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum over all processes, in host memory. All of them must call it."""
+    """Sum a tensor over all processes and return it on the CPU; all processes must call this."""
     if dist.is_available() and dist.is_initialized():
         values = values.clone()
         dist.all_reduce(values)
@@ -37,7 +37,7 @@ def summed(values: Tensor) -> Tensor:
 
 
 def check_agreement(lines: Iterable[str], device: torch.device, epoch: int) -> None:
-    """Stop where processes decided differently.
+    """Raise RuntimeError if processes decided on different edits.
 
     Args:
         lines: lines of the journal, in order.

@@ -18,7 +18,7 @@ CAPTION_KEYS = ("caption", "captions", "text")
 
 
 def make_roster(samples: Any, *, name: str = "train") -> Roster:
-    """The samples of a training set, one for each caption, in the order in which they are given.
+    """Make a roster with one sample for each caption, in the given order.
 
     A photo whose bytes are in the table is known by its name there and a digest of its bytes, such
     as ``0-1a2b3c4d5e6f.png``: data sets uploaded from folders have lost the folders' names.
@@ -63,7 +63,7 @@ def make_roster(samples: Any, *, name: str = "train") -> Roster:
 def _append(
     rows: list[Sample], record: Any, number: int, counts: Counter[str], paths: dict[str, Path]
 ) -> None:
-    """Add the samples of a record, a caption each.
+    """Append one sample to ``rows`` for each caption of a record.
 
     Args:
         rows: is added to.
@@ -125,14 +125,14 @@ def _key(record: Mapping[str, Any], keys: Sequence[str], where: str) -> str:
 
 
 def _image_name(image: Any, number: int) -> str:
-    """Where an image lies; one in memory gets a name by its place."""
+    """Return the path of an image; an image in memory gets a name from its position."""
     if isinstance(image, str | Path):
         return str(image)
     return getattr(image, "filename", None) or f"image_{number}"
 
 
 def _table_records(table: Any) -> Iterator[dict[str, Any]]:
-    """Records of a table of ``datasets``, without decoding a single image."""
+    """Yield the records of a ``datasets`` table without decoding images."""
     where = "table"
     columns = dict.fromkeys(table.column_names)
     names = [
@@ -155,7 +155,7 @@ def _table_records(table: Any) -> Iterator[dict[str, Any]]:
 
 
 def _packed_names(column: Any) -> list[str | None]:
-    """A name for each row of a column with ``path`` and ``bytes``; None for a row without both."""
+    """Names for rows of a column with ``path`` and ``bytes``; None for rows without both."""
     names: list[str | None] = []
     for chunk in column.chunks:
         pairs = zip(chunk.field("path").to_pylist(), chunk.field("bytes"), strict=True)
@@ -164,7 +164,7 @@ def _packed_names(column: Any) -> list[str | None]:
 
 
 def _packed_name(path: str | None, content: Any) -> str | None:
-    """The path, with a digest of the bytes unless there are none or it says it all."""
+    """Return the path with a digest of the bytes, unless the digest adds nothing."""
     if not content.is_valid or PurePosixPath(path or "").is_absolute():
         return path
     digest = hashlib.blake2b(content.as_buffer(), digest_size=6).hexdigest()

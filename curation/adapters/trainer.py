@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainerCuration(TrainerCallback):
-    """Records every caption's loss as the model computes it, and decides at epochs' ends.
+    """Transformers callback: adds each caption's loss and ends the epochs of `Curation`.
 
     ::
 
@@ -58,7 +58,7 @@ class TrainerCuration(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check the set-up, take up the checkpoint's state, and hook into the model.
+        """Check the setup, resume from the checkpoint's state, and add hooks to the model.
 
         Raises:
             ValueError: settings or a data set with which curation would have no effect, or weights
@@ -76,7 +76,7 @@ class TrainerCuration(TrainerCallback):
         ]
 
     def _check_accumulation(self, steps: int, model: nn.Module) -> None:
-        """Log where accumulated updates are means of means; refuse weights there."""
+        """Log that accumulated updates average batch means; raise if samples are down-weighted."""
         self._means_of_means = ""
         if steps == 1 or accepts_num_items(model):
             return
@@ -116,14 +116,14 @@ class TrainerCuration(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Decide after the epoch's last step, before the trainer saves or evaluates."""
+        """End curation's epoch after its last step, before the trainer saves or evaluates."""
         if (state.epoch or 0.0) >= self.curation.epoch + 1:
             self.curation.end_epoch()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Put the state beside the model's weights."""
+        """Save the state of curation beside the model's weights."""
         saved = self.curation.state_dict(gathered=True)
         if is_writer():
             write_state(_checkpoint(args, state) / FILE_NAME, saved)
@@ -131,7 +131,7 @@ class TrainerCuration(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write the report, and leave the model as it was."""
+        """Write the report, and remove the hooks from the model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -145,7 +145,7 @@ class TrainerCuration(TrainerCallback):
     def _before(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Take the rows, and the labels' sentences, out of the model's inputs."""
+        """Hook before the model's call: remove rows and sentences from the model's inputs."""
         rows, self._sentences = kwargs.pop(ROW, None), kwargs.pop(SENTENCES, None)
         self._rows = rows if model.training else None
         if model.training and rows is None and kwargs.get("labels") is not None:
@@ -163,7 +163,7 @@ class TrainerCuration(TrainerCallback):
     def _after(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
     ) -> Any:
-        """Record the losses of a training step; weigh the loss where samples are down-weighted."""
+        """Hook after the model's call: add the losses, and weight down-weighted samples."""
         rows, self._rows = self._rows, None
         labels = kwargs.get("labels")
         if rows is None or labels is None:
@@ -189,7 +189,7 @@ class TrainerCuration(TrainerCallback):
     def _weighted(
         self, outputs: Any, losses: Tensor, rows: Tensor, kwargs: Mapping[str, Any]
     ) -> Any:
-        """The outputs with a loss in which each token counts with its caption's weight.
+        """Return the outputs with a loss that weights each token by its caption's weight.
 
         Weights are divided by their mean over the epoch's samples, so that updates keep their size.
         """
@@ -206,13 +206,13 @@ class TrainerCuration(TrainerCallback):
 
 
 def base_model(model: nn.Module) -> nn.Module:
-    """The model within PEFT's."""
+    """Return the model that a PEFT model wraps, or the model itself."""
     find = getattr(model, "get_base_model", None)
     return model if find is None else find()
 
 
 def accepts_num_items(model: nn.Module) -> bool:
-    """Whether transformers' ``Trainer`` passes it ``num_items_in_batch``; decided as there."""
+    """Return whether ``Trainer`` would pass ``num_items_in_batch`` to this model."""
     model = base_model(model)
     if hasattr(model, "accepts_loss_kwargs"):
         return bool(model.accepts_loss_kwargs)
@@ -221,7 +221,7 @@ def accepts_num_items(model: nn.Module) -> bool:
 
 
 def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
-    """``(B,)`` mean loss a token of every caption, of the outputs of a model.
+    """Mean loss per token of each caption, ``(B,)``, from the outputs of a model.
 
     Args:
         outputs: the model's outputs: ``logits (B, S, V)``, or ``log_probs`` and ``label_mask`` if
@@ -253,7 +253,7 @@ def _log_probs(outputs: Any) -> Tensor:
 
 @torch.no_grad()
 def token_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
-    """``(B, T - shift)`` loss of every label but one that none predicts; see `caption_losses`.
+    """Loss of each predicted label, ``(B, T - shift)``; see `caption_losses`.
 
     Raises:
         ValueError: outputs with neither logits nor ``log_probs``.
@@ -270,7 +270,7 @@ def token_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
 
 
 def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool) -> Tensor | None:
-    """``(B,)`` mean loss a token of every caption, read from the graph of a model's own loss.
+    """Mean loss per token of each caption, ``(B,)``, read from the graph of the model's own loss.
 
     The model has computed log-probabilities for its loss and keeps them for going backward, so that
     nothing of the vocabulary's size is computed again.
@@ -291,7 +291,7 @@ def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool)
 def _own_token_losses(
     loss: Tensor | None, labels: Tensor, *, places: int, shift: bool
 ) -> Tensor | None:
-    """The same before the sum: ``(B, T - shift)``, or ``(B, S)`` or ``(B, S - shift)``."""
+    """Loss of each token in that graph: ``(B, T - shift)``, ``(B, S)`` or ``(B, S - shift)``."""
     step: Any = None if loss is None else loss.grad_fn
     while step is not None and step.name() in ("DivBackward0", "MulBackward0", "ToCopyBackward0"):
         step = step.next_functions[0][0]
@@ -315,7 +315,7 @@ def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Refuse settings with which rows are lost or items change their places."""
+    """Raise ValueError for trainer settings that drop rows or move items between batches."""
     refusals = {
         "remove_unused_columns=True drops the rows: set it to False": args.remove_unused_columns,
         "several GPUs in one process (DataParallel) split batches after their rows were read: "

@@ -41,7 +41,7 @@ class Condition(Amender):
         self._select = select
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Refuse to begin with a captioner that has no tokens for buckets.
+        """Raise ValueError if the captioner has no tokens for buckets.
 
         Raises:
             ValueError: it has none.
@@ -56,7 +56,7 @@ class Condition(Amender):
             begin_token(tokenizer, bucket)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """An edit for each sample that is in another bucket than it should be.
+        """Return an edit for each sample whose bucket has changed.
 
         Raises:
             ValueError: no sample has a score.
@@ -78,7 +78,7 @@ class Condition(Amender):
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     def _buckets(self, context: Context, scores: np.ndarray) -> np.ndarray:
-        """``(N,)`` bucket of each row; of those that are not live it means nothing."""
+        """Bucket of each roster row, ``(N,)``; undefined for removed samples."""
         known = scores[context.live_rows]
         known = known[~np.isnan(known)]
         if not len(known):

@@ -30,7 +30,7 @@ class DownWeight(Amender):
         self.min_weight = require_fraction("min_weight", min_weight)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit per selected sample whose weight is above the minimum."""
+        """Return one edit for each selected sample whose weight is above the minimum."""
         edits: list[Edit] = []
         unchanged: list[str] = []
         for candidate in selected:

@@ -24,7 +24,7 @@ from curation.base import (
 
 
 class MaskWords(AbstractWordAmender):
-    """Takes the words in doubt of selected captions out of the loss.
+    """Masks the doubted words of selected captions out of the loss.
 
     The model still reads these words before it predicts the next ones. A masked word stays masked
     until its caption is replaced. Captions without a word in enough doubt stay as they are.
@@ -54,7 +54,7 @@ class MaskWords(AbstractWordAmender):
             raise ValueError("weight must be below 1: got 1, which would mask nothing")
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit for each selected sample that has a word to mask.
+        """Return one edit for each selected sample that has a word to mask.
 
         Raises:
             ValueError: a record of the score that does not fit the caption.
@@ -75,7 +75,7 @@ class MaskWords(AbstractWordAmender):
 def mask(
     context: Context, candidate: Selected, spans: Iterable[AbstractSpanDoubt], *, weight: float
 ) -> Edit:
-    """An edit that takes further parts of a caption out of the loss, beside those that are out.
+    """Return an edit that masks further parts of a caption and keeps its earlier masks.
 
     Args:
         context: the decision's context.
@@ -89,7 +89,7 @@ def mask(
 
 
 def new_spans(sample: Sample, doubts: Iterable[SpanT]) -> list[SpanT]:
-    """The parts to mask in order, without those that are masked; of overlapping ones the worst.
+    """Return the parts to mask, in order: not yet masked, and the worst of overlapping parts.
 
     Raises:
         ValueError: a record that does not fit the caption.

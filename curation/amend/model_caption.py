@@ -18,24 +18,24 @@ ORIGIN = "model:"
 
 
 class CaptionSource(Protocol):
-    """Captions by a model: `captioning.vision.photo_captions.PhotoCaptions`."""
+    """Source of generated captions, such as `captioning.vision.photo_captions.PhotoCaptions`."""
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """Name of the captioning model."""
         ...
 
     def captions(
         self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
     ) -> list[list[str]]:
-        """Captions of each photo, the best first; none is blank.
+        """Generate captions for each photo, best first; no caption is blank.
 
         With ``beginnings``, one text a photo, the captions continue the text unless it is empty.
         """
         ...
 
     def release(self) -> None:
-        """Leave the accelerator to training."""
+        """Free the GPU for training."""
         ...
 
 
@@ -56,7 +56,7 @@ class ModelCaption(Amender):
         self.source, self.accept = source, accept
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One replacement for each selected sample that the source has a caption for."""
+        """Return one replacement for each selected sample that the source has a caption for."""
         samples = [candidate.sample for candidate in selected]
         written = self.source.captions([sample.image_path for sample in samples])
         self.source.release()
@@ -83,7 +83,7 @@ class ModelCaption(Amender):
 def _options(
     context: Context, samples: Sequence[Sample], written: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Captions of each sample's photo that it does not have and never had."""
+    """Generated captions for each sample's photo that the sample has never had."""
     earlier: dict[str, set[str]] = defaultdict(set)
     for edit in context.view.journal:
         if edit.action == "replace_caption":
@@ -103,7 +103,7 @@ def _options(
 def better(
     accept: FitScores, old: Sequence[tuple[Path, str]], options: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """For each pair of photo and text, the options that fit better, the best first."""
+    """For each pair of photo and caption, the options that fit the photo better, best first."""
     pairs = [
         (photo, text)
         for (photo, own), texts in zip(old, options, strict=True)
@@ -149,7 +149,7 @@ class CapFilt(Amender):
         self.source, self.pairs, self.threshold = source, pairs, float(threshold)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """Two edits for each sample that is filled, a removal for every other."""
+        """Return two edits for each sample that gets a caption, and a removal for each other."""
         waiting = [choice for choice in selected if waits_for_caption(choice.sample)]
         made = self._made(context, [choice.sample for choice in waiting])
         fits = self._fits(waiting, made)
@@ -165,7 +165,7 @@ class CapFilt(Amender):
         return Amended(edits=tuple(edits), notes=tuple(notes))
 
     def _made(self, context: Context, samples: Sequence[Sample]) -> dict[str, str]:
-        """The new caption of each waiting sample; empty where the source has none left."""
+        """Generated caption for each sample without a caption; empty if none is left."""
         if not samples:
             return {}
         photos = list({sample.image_id: sample.image_path for sample in samples}.items())
@@ -181,7 +181,7 @@ class CapFilt(Amender):
         return made
 
     def _fits(self, waiting: Sequence[Selected], made: dict[str, str]) -> dict[str, float]:
-        """Scores of the new captions by sample."""
+        """Score the generated captions against their photos, by sample."""
         samples = [choice.sample for choice in waiting if made[choice.sample.sample_id]]
         if self.pairs is None or not samples:
             return {}

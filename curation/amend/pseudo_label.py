@@ -70,7 +70,7 @@ class PseudoLabel(Amender):
         self._module: pl.LightningModule | None = None
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Take the captioner, and rewrite each batch where captions are online.
+        """Store the captioner, and rewrite captions in each batch if ``online`` is set.
 
         Raises:
             ValueError: the batches cannot be made again, or the weights are in shards.
@@ -81,7 +81,7 @@ class PseudoLabel(Amender):
             datamodule_of(trainer).rewrite(self._rewritten)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One caption for each selected sample for which a search found one.
+        """Return one caption for each selected sample for which decoding found a caption.
 
         Raises:
             ValueError: the number of a photo's samples is not a multiple of the searches.
@@ -124,7 +124,7 @@ class PseudoLabel(Amender):
         return [kind for kind, search in self.searches.items() if search is not None]
 
     def _kinds(self, context: Context, selected: Sequence[Selected]) -> dict[str, str]:
-        """The search that writes each selected sample's caption, by ``sample_id``."""
+        """Decoding method of each selected sample, by ``sample_id``."""
         roster, kinds = context.view.roster, {}
         for candidate in selected:
             rows = roster.rows_by_image[candidate.sample.image_id]
@@ -142,7 +142,7 @@ class PseudoLabel(Amender):
     def _write(
         self, kind: str, samples: Sequence[Sample], *, shared: bool = True
     ) -> CaptionsByImage:
-        """Captions of the samples' photos.
+        """Generate captions for the samples' photos.
 
         Args:
             kind: the search's kind.
@@ -172,7 +172,7 @@ class PseudoLabel(Amender):
         return captions
 
     def _rewritten(self, samples: Sequence[Sample]) -> list[Sample] | None:
-        """The samples of a batch with pseudo-labels of this moment; None if it has none."""
+        """Return the batch's samples with new pseudo-labels, or None without pseudo-labels."""
         kinds = {s.row: s.origin.removeprefix(PSEUDO_LABEL) for s in samples if _is_pseudo_label(s)}
         if not kinds:
             return None

@@ -11,5 +11,5 @@ class Remove(Amender):
     """Removes every selected sample. The set shrinks; give schedules an explicit horizon."""
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One removal per selected sample."""
+        """Return one removal for each selected sample."""
         return Amended(edits=tuple(context.edit(candidate, "remove") for candidate in selected))

@@ -53,7 +53,7 @@ class ReplaceCaption(Amender):
         self.choice, self.avoid = choice, avoid
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One replacement per selected sample that has a usable sibling."""
+        """Return one replacement for each selected sample with another usable caption."""
         held_ids = [context.view.held_id(candidate.sample.sample_id) for candidate in selected]
         rejected_ids = set(held_ids) if self.avoid == "selected" else set()
         generator = context.random("replace_caption")
@@ -91,7 +91,7 @@ def _choices(context: Context, sample: Sample, rejected_ids: set[str]) -> list[S
 
 
 def _lowest(context: Context, sample: Sample, choices: list[Sample]) -> list[Sample]:
-    """The choice with the lowest loss, if that is lower than the sample's; otherwise none.
+    """Return the choice with the lowest loss if it is below the sample's loss; otherwise no choice.
 
     A loss counts only while its sample still holds that caption: the loss of a sample with another
     caption or picture says nothing about this one.
@@ -124,27 +124,27 @@ class AbstractImageAmender(Amender):
         self._source = require_source(source)
 
     def start(self, view: CurationView) -> None:
-        """Let the source get ready."""
+        """Start the image source."""
         self._source.start(view.roster)
 
     @property
     def works_ahead(self) -> bool:
-        """As the source does."""
+        """Return whether the image source works ahead."""
         return self._source.works_ahead
 
     def pictures(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """The source's answer; it then leaves its accelerator to training."""
+        """Get images from the source, which then frees the GPU for training."""
         pictures = self._source.images(requests, seed=seed)
         self._source.release()
         return pictures
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the image source."""
         self._source.close()
 
 
 class ReplaceImage(AbstractImageAmender):
-    """Gives each selected sample a picture made or found for its caption, which it keeps.
+    """Replaces the image of each selected sample by one generated or retrieved for its caption.
 
     The number of samples never changes. A sample without a picture is unchanged, and is counted
     with the reason. A sample that is selected again gets yet another picture.
@@ -157,7 +157,7 @@ class ReplaceImage(AbstractImageAmender):
     """
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One replacement for each selected sample for which there is a picture."""
+        """Return one replacement for each selected sample for which the source has an image."""
         requests = [image_request(context.view, candidate.sample) for candidate in selected]
         pictures = self.pictures(requests, seed=context.seed)
         edits, unchanged, notes = [], [], []
@@ -170,13 +170,13 @@ class ReplaceImage(AbstractImageAmender):
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
-        """Let the source begin on the likely next pictures."""
+        """Let the source start on the images that are likely to be needed next."""
         requests = [image_request(context.view, candidate.sample) for candidate in selected]
         self._source.expect(requests, seed=context.seed)
 
 
 def require_source(source: AbstractImageSource) -> AbstractImageSource:
-    """``source`` if it is one.
+    """Return ``source`` if it is an image source.
 
     Raises:
         ValueError: it is not.
@@ -190,7 +190,7 @@ def require_source(source: AbstractImageSource) -> AbstractImageSource:
 
 
 def image_request(view: CurationView, sample: Sample) -> ImageRequest:
-    """The request to a source for a picture of ``sample``, whose caption is the final one."""
+    """Build the request to an image source for an image that shows the sample's final caption."""
     other_captions = [other.caption for other in view.pool(sample.image_id)]
     captions = tuple(dict.fromkeys((sample.caption, *other_captions)))
     photos = view.photos(sample.sample_id)
@@ -198,17 +198,17 @@ def image_request(view: CurationView, sample: Sample) -> ImageRequest:
 
 
 def replacement(context: Context, candidate: Selected, picture: Picture) -> Edit:
-    """The edit that puts a picture in."""
+    """Build the edit that replaces a sample's image."""
     return context.edit(candidate, "replace_image", value=str(picture.path), origin=picture.origin)
 
 
 def picture_notes(picture: Picture) -> list[str]:
-    """The notes of a source's answer, which reports count."""
+    """Return the notes of a source's result, which reports count."""
     return [*picture.notes, *([f"{LEFT_ALONE}{picture.problem}"] if picture.path is None else [])]
 
 
 class ReplaceBoth(AbstractImageAmender):
-    """Replaces the caption first and then the picture by one for the new caption: both or neither.
+    """Replaces both the caption and the image of a sample, or neither.
 
     Args:
         source: source of the pictures.
@@ -224,7 +224,7 @@ class ReplaceBoth(AbstractImageAmender):
         self.caption = caption if caption is not None else ReplaceCaption()
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """Two edits for each sample for which both a caption and a picture are available."""
+        """Return two edits for each sample for which both a caption and an image are available."""
         captions = self.caption.amend(context, selected)
         caption_of = {edit.sample_id: edit for edit in captions.edits}
         candidates = [
@@ -245,7 +245,7 @@ class ReplaceBoth(AbstractImageAmender):
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     def _requests(self, context: Context, captions: Amended) -> list[ImageRequest]:
-        """For the samples that get another caption, in their order."""
+        """Image requests for the samples that get another caption, in their order."""
         by_id = context.view.roster.by_id
         samples = [
             replace(context.live[by_id[edit.sample_id].row], caption=str(edit.value))
@@ -255,11 +255,11 @@ class ReplaceBoth(AbstractImageAmender):
 
     @property
     def works_ahead(self) -> bool:
-        """As the source does, if captions are at hand: pictures are made for the new ones."""
+        """Return whether the source works ahead; true only if new captions need no model."""
         return self.caption.amends_at_once and super().works_ahead
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
-        """Let the source begin on the likely next pictures, unless their captions take a model.
+        """Let the source start on likely images, unless a model must first generate their captions.
 
         A model's captions would be written here, amid the epoch, and by each process for what its
         own losses select, while `PhotoCaptions` needs all processes to ask for the same photos.

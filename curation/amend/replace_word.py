@@ -29,7 +29,7 @@ _ORIGIN = re.compile(r"word:(?P<start>[0-9]{1,9}):(?P<old>[^>]+)>(?P<new>.+)", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedWord:
-    """The content of a mended caption's origin.
+    """Old and new word of a repaired caption, as stored in the caption's origin.
 
     Attributes:
         start: index of the old word's first character in the old caption.
@@ -42,12 +42,12 @@ class ReplacedWord:
 
 
 def origin_of(doubt: WordDoubt) -> str:
-    """The origin of a caption whose doubted word was replaced; `parse_origin` reads it."""
+    """Build the origin of a caption whose doubted word was replaced; read by `parse_origin`."""
     return f"{ORIGIN}{doubt.start}:{doubt.word}>{doubt.alternative}"
 
 
 def parse_origin(origin: str) -> ReplacedWord | None:
-    """The replaced word, or None: the origin is of another kind."""
+    """Parse the replaced word from an origin; None for origins of another kind."""
     match = _ORIGIN.fullmatch(origin)
     if match is None:
         return None
@@ -55,7 +55,7 @@ def parse_origin(origin: str) -> ReplacedWord | None:
 
 
 class ReplaceWord(AbstractWordAmender):
-    """Replaces the word of each selected caption that is most surely wrong by its alternative.
+    """Replaces the most doubtful word of each selected caption by its alternative.
 
     The rest of the caption stays, but for an article before the word. One word changes at a time: a
     caption that is selected again after that may have another one changed.
@@ -83,7 +83,7 @@ class ReplaceWord(AbstractWordAmender):
         self.factor = require_fraction("factor", factor)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit for each selected sample with a word that is sure enough to be wrong."""
+        """Return one edit for each selected sample with a word above the threshold."""
         surest: dict[int, WordDoubt] = {}
         for doubt in self._doubts(context):
             known = surest.get(doubt.row)

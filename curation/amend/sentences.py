@@ -36,7 +36,7 @@ Emptied = Literal["keep", "remove"]
 
 
 def removed_spans(origin: str) -> tuple[MaskedSpan, ...]:
-    """Former positions of the sentences that a caption of this origin lost; else empty."""
+    """Positions, in the old caption, of the sentences that were removed; empty if none was."""
     if not re.fullmatch(rf"{ORIGIN}\d+-\d+(,\d+-\d+)*", origin):
         return ()
     return parse_masks(origin.removeprefix(ORIGIN))
@@ -44,7 +44,7 @@ def removed_spans(origin: str) -> tuple[MaskedSpan, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedSentences:
-    """The content of the origin of a caption with replaced sentences; `parse_origin` reads it.
+    """Replaced sentences as stored in a caption's origin; parsed by `parse_origin`.
 
     Attributes:
         old: positions of the replaced sentences in the old caption, in order.
@@ -58,15 +58,15 @@ class ReplacedSentences:
 
     @property
     def origin(self) -> str:
-        """``sentence:START-STOP>START-STOP,...;SOURCE``, each old place before its new one."""
+        """Text of the origin: ``sentence:START-STOP>START-STOP,...;SOURCE``, old before new."""
         pairs = zip(self.old, self.new, strict=True)
         places = (f"{old.start}-{old.stop}>{new.start}-{new.stop}" for old, new in pairs)
         return f"{ORIGIN}{','.join(places)};{self.source}"
 
     def pieces(self, old: str, new: str) -> list[str] | None:
-        """Text that stays, an old sentence, the new one, text that stays, and so on.
+        """Split both captions into kept text, old sentence, new sentence, kept text, and so on.
 
-        None where the captions do not fit, as after an edit by hand.
+        None if the captions do not match the origin, as after an edit by hand.
         """
         pieces, here, there = [], 0, 0
         for before, after in zip(self.old, self.new, strict=True):
@@ -83,7 +83,7 @@ _REPLACED = re.compile(rf"{ORIGIN}(?P<places>{_PLACE}>{_PLACE}(?:,{_PLACE}>{_PLA
 
 
 def parse_origin(origin: str) -> ReplacedSentences | None:
-    """The replaced sentences, or None: the origin is of another kind."""
+    """Parse the replaced sentences from an origin; None for origins of another kind."""
     match = _REPLACED.fullmatch(origin)
     if match is None:
         return None
@@ -93,12 +93,12 @@ def parse_origin(origin: str) -> ReplacedSentences | None:
 
 
 class AbstractSentenceAmender(AbstractSpanAmender[AbstractSentenceScore]):
-    """An amender that acts on the sentences in doubt of selected captions.
+    """Base class of amenders that act on the doubtful sentences of selected captions.
 
     Args:
-        score: says which sentences are in doubt; None: the selector's own.
-        threshold: least suspicion at which it acts on a sentence, in the score's unit; None: it
-            acts on the caption's worst one alone, one at each decision.
+        score: names the doubtful sentences; None: the selector's score.
+        threshold: least suspicion of a sentence to act on, in the score's unit; None: the amender
+            acts on the caption's worst sentence only, one at each decision.
     """
 
     score_type = AbstractSentenceScore
@@ -113,7 +113,7 @@ class AbstractSentenceAmender(AbstractSpanAmender[AbstractSentenceScore]):
     def _chosen(
         self, context: Context, selected: Sequence[Selected]
     ) -> list[tuple[Selected, list[SentenceDoubt]]]:
-        """Each selected sample, and in order the sentences to act on, which its reason names.
+        """Each selected sample with the sentences to act on, in order; its reason names them.
 
         Raises:
             ValueError: a record of the score that does not fit the caption.
@@ -139,7 +139,7 @@ NOT_IN_DOUBT = f"{LEFT_ALONE}no sentence in enough doubt"
 
 
 class AbstractSentenceTaker(AbstractSentenceAmender):
-    """An amender that removes doubtful sentences from the caption, or masks them out of the loss.
+    """Base class of amenders that remove doubtful sentences, or mask them out of the loss.
 
     Args:
         score, threshold: see `AbstractSentenceAmender`.
@@ -163,7 +163,7 @@ class AbstractSentenceTaker(AbstractSentenceAmender):
         self.emptied = emptied
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit for each selected sample with a sentence that is enough in doubt.
+        """Return one edit for each selected sample with a sentence at or above the threshold.
 
         Raises:
             ValueError: a record of the score that does not fit the caption.
@@ -185,13 +185,13 @@ class AbstractSentenceTaker(AbstractSentenceAmender):
 
     @abstractmethod
     def _edit(self, context: Context, candidate: Selected, chosen: list[SentenceDoubt]) -> Edit:
-        """What is done to these sentences, of which the caption has others."""
+        """Build the edit for these sentences of a caption that keeps other sentences."""
 
 
 class MaskSentences(AbstractSentenceTaker):
-    """Takes the sentences in doubt of selected captions out of the loss.
+    """Masks the doubtful sentences of selected captions out of the loss.
 
-    The model still reads them before it predicts the next ones. A masked sentence stays masked
+    The model still reads masked sentences as context. A masked sentence stays masked
     until its caption is replaced. The edit is the one for masked words.
 
     Args:
@@ -223,9 +223,9 @@ class MaskSentences(AbstractSentenceTaker):
 
 
 class RemoveSentences(AbstractSentenceTaker):
-    """Takes the sentences in doubt of selected captions out of the caption.
+    """Removes the doubtful sentences from selected captions.
 
-    The model neither reads nor learns them, and an exported set does not have them.
+    The model neither reads nor learns removed sentences, and an exported dataset lacks them.
     """
 
     work = "removing sentences"
@@ -241,7 +241,7 @@ class RemoveSentences(AbstractSentenceTaker):
 
 
 class ReplaceSentences(AbstractSentenceAmender):
-    """Gives the sentences in doubt of selected captions way to other sentences about the photo.
+    """Replaces the doubtful sentences of selected captions by other sentences about the photo.
 
     A caption never gets a sentence that it has or had. One that finds no other stays, and a
     caption without any new sentence is counted with the reason.
@@ -271,7 +271,7 @@ class ReplaceSentences(AbstractSentenceAmender):
         self.source, self.continued, self.accept = source, continued, accept
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit for each selected sample with a sentence in doubt and another for it.
+        """Return one edit for each selected sample with a replacement for a doubtful sentence.
 
         Raises:
             ValueError: a record of the score that does not fit the caption, or a source that
@@ -299,7 +299,7 @@ class ReplaceSentences(AbstractSentenceAmender):
     def _options(
         self, context: Context, chosen: Sequence[tuple[Selected, list[SentenceDoubt]]]
     ) -> list[list[_Option]]:
-        """Sentences that may take the place of each one in doubt, in the order of preference."""
+        """Replacement sentences for each doubtful sentence, in order of preference."""
         if self.source is None:
             return _siblings(context, chosen)
         asked = [(candidate.sample, own, doubt) for candidate, own in chosen for doubt in own]
@@ -321,7 +321,7 @@ class ReplaceSentences(AbstractSentenceAmender):
         candidate: Selected,
         options: Sequence[tuple[SentenceDoubt, Sequence[_Option]]],
     ) -> Edit | None:
-        """The edit that puts sentences in, or None where there are none."""
+        """Build the edit that inserts the new sentences, or return None without new sentences."""
         caption, by = candidate.sample.caption, ""
         used: set[str] = set()
         text, cursor, old, new = "", 0, [], []
@@ -345,7 +345,7 @@ class ReplaceSentences(AbstractSentenceAmender):
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A sentence that may come in, and where it is from."""
+    """A replacement sentence and its source."""
 
     text: str
     source: str
@@ -354,7 +354,7 @@ class _Option:
 def _siblings(
     context: Context, chosen: Sequence[tuple[Selected, list[SentenceDoubt]]]
 ) -> list[list[_Option]]:
-    """Sentences of other live captions of the photo, shuffled; none that is in doubt now."""
+    """Shuffled sentences from the photo's other live captions, without doubtful sentences."""
     in_doubt = {_plain(doubt.text) for _, own in chosen for doubt in own}
     by_image: dict[str, list[Sample]] = {}
     for sample in context.live.values():
@@ -375,7 +375,7 @@ def _siblings(
 
 
 def _before(sample: Sample, chosen: Sequence[SentenceDoubt], doubt: SentenceDoubt) -> str:
-    """The sentences before one in doubt, without others in doubt."""
+    """The sentences before a doubtful sentence, without other doubtful sentences."""
     gone = [MaskedSpan(start=one.start, stop=one.stop) for one in chosen if one.stop <= doubt.start]
     return without(sample.caption[: doubt.start], gone)
 
@@ -385,7 +385,7 @@ def _fitting(
     asked: Sequence[tuple[Sample, SentenceDoubt]],
     options: Sequence[Sequence[_Option]],
 ) -> list[list[_Option]]:
-    """Options that fit the photo better than the sentence in doubt, the best first."""
+    """Options that fit the photo better than the doubtful sentence, best first."""
     old = [(sample.image_path, doubt.text) for sample, doubt in asked]
     found = better(accept, old, [[one.text for one in own] for own in options])
     by_text = [{one.text: one for one in reversed(own)} for own in options]
@@ -393,7 +393,7 @@ def _fitting(
 
 
 def _sentences_had(context: Context) -> dict[str, set[str]]:
-    """What each live caption says or said, sentence by sentence."""
+    """The present and earlier sentences of each live caption."""
     by_id = context.view.roster.by_id
     texts = {one.sample_id: {one.caption} for one in context.live.values()}
     for edit in context.view.journal:
@@ -410,12 +410,12 @@ def _sentences_had(context: Context) -> dict[str, set[str]]:
 
 
 def _plain(sentence: str) -> str:
-    """The words alone, to tell equal sentences."""
+    """Words of a sentence without case and punctuation, to compare sentences."""
     return " ".join(re.findall(r"[^\W_]+", sentence.casefold()))
 
 
 def _shaped(new: str, old: str) -> str:
-    """A sentence with the capital letter and the stop that the old one had, on one line."""
+    """Return a sentence with the capital letter and the full stop of the replaced sentence."""
     new = " ".join(new.split())
     if old[:1].isupper():
         new = new[:1].upper() + new[1:]
@@ -424,7 +424,7 @@ def _shaped(new: str, old: str) -> str:
 
 
 def _is_emptied(sample: Sample, chosen: Sequence[SentenceDoubt]) -> bool:
-    """Whether no sentence would be left that is not masked."""
+    """Return whether a caption would keep no unmasked sentence."""
     gone = {(doubt.start, doubt.stop) for doubt in chosen}
     left = [span for span in sentence_spans(sample.caption) if span not in gone]
     return not any(

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A part of a roster's photos: every ``total``-th one.
+    """One shard of a roster's photos: every ``total``-th photo.
 
     Attributes:
         number: number of the shard, from 1.
@@ -82,7 +82,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """The shard of a text such as ``"3/16"``.
+        """Parse a shard from a text such as ``"3/16"``.
 
         Raises:
             ValueError: no such text.
@@ -96,17 +96,17 @@ class Shard:
         return f"{self.number}/{self.total}"
 
     def file(self, folder: Path) -> Path:
-        """Its file in the folder of a set."""
+        """Path of the shard's file in the folder of the dataset."""
         return folder / "shards" / f"{self.number:04d}-of-{self.total:04d}.jsonl"
 
     def photos(self, roster: Roster) -> list[list[Sample]]:
-        """Samples of each of its photos."""
+        """Samples of each photo in the shard."""
         rows = list(roster.rows_by_image.values())[self.number - 1 :: self.total]
         return [[roster.samples[row] for row in photo] for photo in rows]
 
 
 class Judge:
-    """Captions and scores photos, in any process.
+    """Generates and scores captions of photos, in any process.
 
     Args:
         source: writes captions; None: none are written.
@@ -118,7 +118,7 @@ class Judge:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Captioner and filter, as the first line of a shard has them."""
+        """Captioner and filter, as written in the first line of a shard."""
         return {
             "captioner": self.source and self.source.name,
             "captioner identity": self.source and self.source.captioner.identity,
@@ -127,7 +127,7 @@ class Judge:
         }
 
     def __call__(self, items: Sequence[Sequence[Sample]]) -> list[dict[str, Any]]:
-        """A line a photo. It depends on these photos alone, not on those before."""
+        """Return one line of results for each photo; a line depends only on its own photo block."""
         for part in (self.source, self.pairs):
             if part is not None:
                 part.forget()
@@ -149,7 +149,7 @@ def write_shard(
     settings: Mapping[str, Any],
     plugins: Sequence[str] = (),
 ) -> None:
-    """Caption and score the photos of a shard; resume after the last whole block of a killed run.
+    """Caption and score the photos of a shard; resume a killed run after its last complete block.
 
     The first line says who judged: `Judge.identity`. Each further line is a photo: ``image_id``,
     the scores of its ``written`` captions, and ``made`` captions with scores. A block's first photo
@@ -195,7 +195,7 @@ def write_shard(
 
 
 def _begin(file: Path, head: dict[str, Any]) -> None:
-    """Write the first line of a new file; refuse one that others began."""
+    """Write the first line of a new file, or check that an existing file has the same line."""
     if not file.stat().st_size:
         file.write_text(as_line(head) + "\n", encoding="utf-8")
     elif next(read_lines(file)) != head:
@@ -208,7 +208,7 @@ def _begin(file: Path, head: dict[str, Any]) -> None:
 def _judged(
     photos: Sequence[Sequence[Sample]], source: PhotoCaptions | None, pairs: PairScores | None
 ) -> list[dict[str, Any]]:
-    """A line a photo."""
+    """Yield one line of results for each photo."""
     paths = [samples[0].image_path for samples in photos]
     made = [[] for _ in photos] if source is None else source.captions(paths)
     written: list[list[float]] = [[] for _ in photos]
@@ -234,7 +234,7 @@ def _judged(
 
 
 def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Who judged, and the lines of all photos by ``image_id``.
+    """Read the captioner and filter, and the lines of all photos by ``image_id``.
 
     Raises:
         FileNotFoundError: a shard is missing; names those that are.
@@ -291,7 +291,7 @@ def _add(
 
 
 class RecordedCaptions:
-    """A captioner's captions in shards, as a `CaptionSource`.
+    """Serves a captioner's captions from shards as a `CaptionSource`.
 
     Args:
         records: lines by ``image_id``.
@@ -309,7 +309,7 @@ class RecordedCaptions:
     def captions(
         self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
     ) -> list[list[str]]:
-        """See `CaptionSource`.
+        """Return recorded captions, see `CaptionSource`.
 
         Raises:
             ValueError: beginnings, as whole captions were written.
@@ -321,11 +321,11 @@ class RecordedCaptions:
         return [list(self._made[path]) for path in photos]
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: recorded captions use no GPU."""
 
 
 class RecordedScores:
-    """A filter's scores in shards, as `FitScores`.
+    """Serves a filter's scores from shards as `FitScores`.
 
     Args:
         records: lines by ``image_id``.
@@ -345,11 +345,11 @@ class RecordedScores:
             self._scores |= {(path, text): score for text, score in (*written, *line["made"])}
 
     def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
-        """See `FitScores`."""
+        """Return recorded scores, see `FitScores`."""
         return torch.tensor([self._scores[pair] for pair in pairs], dtype=torch.float32)
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: recorded scores use no GPU."""
 
 
 def _path(roster: Roster, image_id: str) -> Path:
@@ -398,7 +398,7 @@ def merge(
     threshold: float,
     seed: int,
 ) -> dict[str, Any]:
-    """Decide on all photos and write the set; another threshold may be tried at no cost.
+    """Decide on all photos and write the dataset; trying another threshold runs no model.
 
     Args:
         roster: the training set.
@@ -443,7 +443,7 @@ def merge(
 
 
 def _write_set(outcome: Outcome, folder: Path) -> None:
-    """The curated set, and the accepted captions alone."""
+    """Write the curated dataset, and a file with only the accepted captions."""
     write_coco(pictures(outcome.view), folder / CURATED, name=outcome.view.roster.name)
     made = (sample for sample in outcome.view.samples() if _is_made(sample))
     write_lines(
@@ -460,7 +460,7 @@ def _is_made(sample: Sample) -> bool:
 
 
 def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
-    """Captions written and made, before and after, and histograms of their scores."""
+    """Count captions before and after, and build histograms of their scores."""
     before = outcome.context.view.roster.samples
     after = outcome.view.samples()
     written = [score for line in records.values() for score in line["written"]]
@@ -482,7 +482,7 @@ def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
 
 
 def _answered(records: Records) -> dict[str, Any]:
-    """Answers of served models, and those that are none by reason; nothing without such models."""
+    """Count answers of served models, and failures by reason; empty without served models."""
     total: dict[str, Counter[str]] = {}
     for line in records.values():
         for name, counts in line.get(SERVED, {}).items():
@@ -527,7 +527,7 @@ def capfilt(
     spread: Part | None = None,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any] | None:
-    """Caption and score the photos of a shard, or of all; then decide and write the set.
+    """Caption and score the photos of one shard or of all; then decide and write the dataset.
 
     Args:
         data: the data set.
@@ -596,7 +596,7 @@ def capfilt(
 
 
 def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | None) -> Judge:
-    """A judge of plain values, in any process."""
+    """Build a `Judge` from plain values, in any process."""
     source, pairs = (
         None if config is None else build_part(OmegaConf.create(config))
         for config in (captioner, filter)
@@ -605,7 +605,7 @@ def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | No
 
 
 def summary(card: dict[str, Any]) -> str:
-    """The outcome for the captions, in a line."""
+    """Summarise the changes to the captions in one line."""
     counts = card["counts"]
     return (
         f"{counts['written kept']:,} of {counts['written']:,} written captions kept, "

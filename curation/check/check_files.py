@@ -39,7 +39,7 @@ def export_cleaned(
     held_out: float = HELD_OUT,
     keys_folder: str | Path | None = None,
 ) -> int:
-    """Write the captions that no check flags; returns their number.
+    """Write the captions that no check flags, and return the number of these captions.
 
     A folder without splits gets those that ``data=own`` draws of it, so that the same photos are
     held out of a training on the cleaned set.
@@ -85,7 +85,7 @@ def export_cleaned(
 def draw_splits(
     view: CurationView, given: Mapping[Path, Split], held_out: float, keys_folder: str | Path | None
 ) -> tuple[Mapping[Path, Split], str]:
-    """The splits of a folder's photos, drawn if it has none, and the card's text about them.
+    """Return the splits of a folder's photos, drawn if none exist, and a text for the card.
 
     Raises:
         ValueError: the share is not between 0 and 0.5.
@@ -112,7 +112,7 @@ def draw_splits(
 def _mending_line(
     done: str, count: int, left: Mapping[int, str], fate: str = "are left out"
 ) -> str:
-    """How many captions were mended, and why others were not."""
+    """Summarise how many captions were mended, and why other captions were not."""
     line = f"{done}: {count:,}"
     if left:
         reasons = "; ".join(dict.fromkeys(list(left.values())[:3]))
@@ -125,7 +125,7 @@ FOLDER_NAME = "folder.csv"
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place where a check's files cannot go, before the work.
+    """Raise an error before the checks start if the result files cannot be written.
 
     Raises:
         ValueError: it is a file, or holds something else than an earlier check.
@@ -148,7 +148,7 @@ def _is_check(table: Path) -> bool:
 
 
 def write_result(result: CheckResult, folder: str | Path, *, num_shown: int = 24) -> list[Path]:
-    """Write the table, the page, and the table as Parquet if pyarrow is there.
+    """Write the table, the page, and a Parquet table if pyarrow is installed.
 
     Findings on the folder as a whole have a separate table: a row a finding, or a row each of its
     files and words.

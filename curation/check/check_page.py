@@ -28,49 +28,49 @@ NUM_OTHERS = 9  # other captions of a photo that a card shows
 
 
 class Checked(Flagged, Protocol):
-    """The data of a page on a `curation.check.result.CheckResult`."""
+    """Data of a page about a `curation.check.result.CheckResult`."""
 
     @property
     def source(self) -> str:
-        """The folder."""
+        """Checked folder."""
         ...
 
     @property
     def checks(self) -> Sequence[Check]:
-        """The checks that were made."""
+        """Checks that were made."""
         ...
 
     def expected_precision(self, name: str) -> float | None:
-        """Of what a check flags."""
+        """Expected precision of a check's flags."""
         ...
 
     def reason(self, name: str, row: int) -> str:
-        """Why a check flags a caption."""
+        """Reason why a check flags a caption."""
         ...
 
     def replacement(self, row: int) -> Replacement | None:
-        """A caption with its most doubted word replaced."""
+        """Caption with its most doubtful word replaced."""
         ...
 
     def worst_sentence(self, row: int) -> SentenceDoubt | None:
-        """The sentence of a long caption that fits its photo least."""
+        """Sentence of a long caption that fits the photo least."""
         ...
 
     def second_look(self, row: int) -> str:
-        """What a judge says of a caption."""
+        """Verdict of the judge on a caption."""
         ...
 
     def told(self) -> Sequence[str]:
-        """Notes on the whole set."""
+        """Notes on the whole dataset."""
         ...
 
     def summary(self) -> str:
-        """Lines of text, the first for the head of the page."""
+        """Lines of the summary; the first line is for the head of the page."""
         ...
 
 
 def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> None:
-    """Write the page, which needs no network.
+    """Write the page, which opens without a network connection.
 
     Args:
         result: a check's result.
@@ -110,7 +110,7 @@ def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> Non
 
 
 def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
-    """Rows that a check flags, the worst first, a photo once as long as there are others."""
+    """Rows that a check flags, worst first; each photo once, as long as further photos exist."""
     rows = np.flatnonzero(result.flags[check.name])
     values = result.scores[check.name].values[rows]
     order = rows[np.argsort(values if check.low_is_bad else -values, kind="stable")].tolist()
@@ -126,7 +126,7 @@ def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
 
 
 def less_sure(result: Checked, check: Check) -> list[int]:
-    """The ten rows next below the threshold of a check of `UNSURE` that nothing flags."""
+    """The ten unflagged rows just below the threshold of a check in `UNSURE`."""
     if check.name not in UNSURE:
         return []
     values = np.nan_to_num(result.scores[check.name].values)
@@ -136,7 +136,7 @@ def less_sure(result: Checked, check: Check) -> list[int]:
 
 
 def _next_steps(result: Checked, home: Path) -> list[list[str]]:
-    """What to do next, and the command for it; empty where no folder was checked."""
+    """The next steps for the user with their commands; empty if no folder was checked."""
     if not Path(result.source).is_dir():
         return []
     source, out = shlex.quote(str(result.source)), shlex.quote(str(home))
@@ -186,21 +186,21 @@ def _item(
 
 
 def _link(photo: Path, home: Path) -> str | None:
-    """The address of a photo as seen from the page; None of one in a shard."""
+    """Link to a photo, relative to the page; None for a photo in a shard."""
     if place_in_shard(photo) is not None:
         return None
     return quote(os.fsencode(Path(os.path.relpath(photo, home)).as_posix()))
 
 
 def _shown(check: Check, value: float) -> str:
-    """A value for people; an estimated chance is never shown as certain."""
+    """Format a value for the page; an estimated probability is never shown as 0 or 1."""
     if check.is_chance:
         return "over 0.99" if value > 0.99 else f"{value:.2f}"
     return f"{value:.3g}"
 
 
 def _marked(caption: str, worst: SentenceDoubt | None) -> list[str] | None:
-    """The text before the worst sentence, the sentence, and the text after it."""
+    """Split a caption into the text before the worst sentence, this sentence, and the rest."""
     if worst is None:
         return None
     parts = (caption[: worst.start], worst.sentence, caption[worst.stop :])
@@ -208,7 +208,7 @@ def _marked(caption: str, worst: SentenceDoubt | None) -> list[str] | None:
 
 
 def _changed(caption: str, new: Replacement | None) -> list[str] | None:
-    """The text before a wrong word, the word, its correction, and the text after it."""
+    """Split a caption at a wrong word: text before, the word, its correction, and text after."""
     if new is None:
         return None
     start, stop = new.doubt.start, new.doubt.start + len(new.doubt.word)

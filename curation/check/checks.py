@@ -22,7 +22,7 @@ from curation.check.generator_folder import BUCKET
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A check of captions.
+    """One check of captions: its score, its threshold and its effect on the cleaned dataset.
 
     Attributes:
         name: column of the table, and name of the threshold.
@@ -47,7 +47,7 @@ class Check:
     needs_space: bool = False
 
     def flags(self, values: Floats, threshold: float) -> NDArray[np.bool_]:
-        """``(N,)``, which values are flagged; NaN is not."""
+        """Return which values are flagged, ``(N,)``; NaN is never flagged."""
         return values < threshold if self.low_is_bad else values >= threshold
 
 

@@ -23,7 +23,7 @@ Options = ParamSpec("Options")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoFacts:
-    """Measurements of a photo, made when it was opened.
+    """Measurements of one photo, made when the photo was opened.
 
     Attributes:
         problem: why it cannot be used; empty for a good photo.
@@ -48,7 +48,7 @@ class PhotoFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """N captions of P photos.
+    """Input of all checks: N captions of P photos, with embeddings.
 
     Attributes:
         roster: the captions.
@@ -81,34 +81,34 @@ class Evidence:
 
     @cached_property
     def captions(self) -> list[str]:
-        """Texts by row."""
+        """Caption texts by row."""
         return [sample.caption for sample in self.roster.samples]
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """Words by row, in lower case."""
+        """Lower-case words of each caption by row."""
         return [words_of(caption) for caption in self.captions]
 
     @cached_property
     def photo_of(self) -> NDArray[np.int64]:
-        """``(N,)`` place in ``photos`` of each caption's."""
+        """Position in ``photos`` of each caption's photo, ``(N,)``."""
         places = {path: place for place, path in enumerate(self.photos)}
         return np.array([places[sample.image_path] for sample in self.roster.samples])
 
     @cached_property
     def facts_of(self) -> list[PhotoFacts]:
-        """What was seen of the photo, by row."""
+        """Facts about the photo of a row's caption."""
         facts = list(self.photos.values())
         return [facts[place] for place in self.photo_of]
 
     @cached_property
     def groups(self) -> list[NDArray[np.int64]]:
-        """Rows of each image."""
+        """Rows of each image's captions."""
         return [np.array(rows) for rows in self.roster.rows_by_image.values()]
 
     @cached_property
     def in_order_of_content(self) -> tuple[Evidence, NDArray[np.int64]]:
-        """The same in an order that no layout of the files changes; and ``(N,)`` rows in this one.
+        """Evidence in an order that no file layout changes, and the original row of each, ``(N,)``.
 
         Images by their photo's content, captions by their text. Draws, folds and trainings in this
         order give a set the same results in every layout.
@@ -132,7 +132,7 @@ class Evidence:
 
 
 class Worded(Mapping[int, str]):
-    """Reasons by row that are made from a value when they are read.
+    """Reasons by row, each formatted from a value on access.
 
     Args:
         values: ``(N,)``.
@@ -156,7 +156,7 @@ class Worded(Mapping[int, str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The measurements of a check.
+    """Scores of a check for all captions, with readable reasons.
 
     Attributes:
         values: ``(N,)``, NaN where it could not be measured.
@@ -174,7 +174,7 @@ class Scores:
 
     @classmethod
     def of(cls, count: int, found: Mapping[int, tuple[float, str]]) -> Scores:
-        """0 for all captions but those found, which have a value and a reason."""
+        """Build scores that are 0 except for found captions, which have a value and a reason."""
         values = np.zeros(count, dtype=np.float32)
         for row, (value, _) in found.items():
             values[row] = value
@@ -185,7 +185,7 @@ Scorer = Callable[Concatenate[Evidence, Options], Scores]
 
 
 def by_content(score: Scorer[Options]) -> Scorer[Options]:
-    """A check that sees captions in an order that no layout changes, see `Evidence`."""
+    """Decorator of checks: passes captions in an order that does not depend on the file layout."""
 
     @wraps(score)
     def scored(evidence: Evidence, *args: Options.args, **options: Options.kwargs) -> Scores:
@@ -208,5 +208,5 @@ def by_content(score: Scorer[Options]) -> Scorer[Options]:
 
 
 def shortened(texts: Sequence[str], longest: int = 60) -> str:
-    """Texts for a reason, at most so many characters of each, the first three."""
+    """First three texts of a reason, each cut to a maximum number of characters."""
     return ", ".join(repr(t if len(t) <= longest else t[: longest - 1] + "…") for t in texts[:3])

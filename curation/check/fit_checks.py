@@ -25,7 +25,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """A fitted mixture of right and wrong pairs: no labels, no trained threshold.
+    """A fitted mixture of right and wrong pairs, estimated without labels or a trained threshold.
 
     The scores of the given pairs are a mixture: of right pairs, and of wrong ones, which score as
     pairs drawn at random do. The ratio of the two densities is taken as an exponential tilt,
@@ -47,18 +47,18 @@ class Mixture:
     scale: Values
 
     def log_ratio(self, features: Values) -> Values:
-        """``(N,)`` log-density among right pairs less that among random ones, of ``(N, F)``."""
+        """Log-density ratio ``(N,)`` of right to random pairs, for features ``(N, F)``."""
         scaled = (features - self.middle) / self.scale
         return np.clip(_with_one(scaled) @ self.weights, -_CLIP, _CLIP)
 
     def chance_wrong(self, features: Values) -> Values:
-        """``(N,)`` in [0, 1], of ``(N, F)``."""
+        """Probability ``(N,)`` in [0, 1] that a pair is wrong, for features ``(N, F)``."""
         right = (1 - self.share) * np.exp(self.log_ratio(features))
         return self.share / (self.share + right)
 
 
 def fit_mixture(given: Values, random: Values) -> Mixture:
-    """Fit a mixture.
+    """Fit a `Mixture` to given and random pairs of photo and caption.
 
     Args:
         given: ``(N, F)`` features of the pairs in question, higher for a better fit.
@@ -88,7 +88,7 @@ def _with_one(features: Values) -> Values:
 
 
 def _logistic(inputs: Values, targets: Values, balance: Values, weights: Values) -> Values:
-    """Newton's steps of a weighted logistic regression from ``weights``."""
+    """Fit a weighted logistic regression by Newton's method, starting at ``weights``."""
     ridge = np.full(len(weights), _RIDGE)
     ridge[-1] = 0
     for _ in range(_NEWTON_STEPS):
@@ -122,7 +122,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What is needed to score any caption against any photo.
+    """Vectors and rows needed to score any caption against any photo.
 
     Attributes:
         photos: ``(P, D)`` centred vectors of photos.
@@ -139,18 +139,18 @@ class _Pairs:
     own: Rows
 
     def likeness(self, rows: Rows, photos: Rows) -> Values:
-        """Centred cosines ``(len(rows),)`` of captions and photos."""
+        """Centred cosine similarities ``(len(rows),)`` of captions and photos."""
         return np.einsum("ij,ij->i", self.captions[rows], self.photos[photos]).astype(np.float64)
 
     def of_image(self, group: int, photo: int) -> float:
-        """Mean likeness of an image's captions to a photo."""
+        """Mean similarity of an image's captions to a photo."""
         rows = self.groups[group]
         return float(self.likeness(rows, np.full(len(rows), photo)).mean())
 
 
 @by_content
 def caption_fit(evidence: Evidence) -> Scores:
-    """The chance that a caption does not belong to its photo, in [0, 1].
+    """Estimate the probability, in [0, 1], that a caption does not belong to its photo.
 
     Based on the similarity of caption and photo, and to the two most similar other captions of the
     photo. See `Mixture`.
@@ -188,7 +188,7 @@ def _reason(features: Sequence[float], random: Values) -> str:
 
 @by_content
 def wrong_photo(evidence: Evidence) -> Scores:
-    """The probability that none of a photo's captions belongs to it, in [0, 1].
+    """Estimate the probability, in [0, 1], that none of a photo's captions belongs to the photo.
 
     Photos with several captions are scored by the captions' mean similarity.
     """
@@ -214,7 +214,7 @@ def wrong_photo(evidence: Evidence) -> Scores:
 
 
 def shifted(evidence: Evidence) -> Scores:
-    """The evidence in nats that captions belong to the photo before or after.
+    """Score, in nats, whether captions belong to the photo before or after their own photo.
 
     Scores runs of at least three photos in the order of the annotations: the sum of the log-ratios
     of the neighbour's likelihood to their own, less a price a photo.
@@ -246,14 +246,14 @@ def shifted(evidence: Evidence) -> Scores:
 
 
 def _long_runs(gains: Values, groups: Sequence[Rows]) -> Iterator[tuple[Rows, float, int]]:
-    """Rows, sum and number of photos of each run that is long enough."""
+    """Rows, sum and number of photos of each run with at least three photos."""
     for first, end, total in _runs(gains):
         if end - first >= _SHORTEST_RUN:
             yield np.concatenate(groups[first:end]), total, end - first
 
 
 def _runs(gains: Values) -> list[tuple[int, int, float]]:
-    """First, end and sum of each stretch that sums to most (Kadane), best first taken apart."""
+    """First, end and sum of each stretch with a maximal sum (Kadane), best stretch first."""
     runs: list[tuple[int, int, float]] = []
     start, total, best, end = 0, 0.0, 0.0, 0
     for place, gain in enumerate([*gains.tolist(), -np.inf]):
@@ -270,7 +270,7 @@ def _runs(gains: Values) -> list[tuple[int, int, float]]:
 
 
 def _pairs(evidence: Evidence) -> _Pairs | str:
-    """Centred vectors of what can be used, or why there are none."""
+    """Centred vectors of the usable photos and captions, or the reason why no pair is usable."""
     if evidence.photo_vectors is None or evidence.caption_vectors is None:
         return "no space of photos and texts was given"
     good = np.all(np.isfinite(evidence.photo_vectors), axis=1)
@@ -287,7 +287,7 @@ def _pairs(evidence: Evidence) -> _Pairs | str:
 def _image_mixture(
     evidence: Evidence, pairs: _Pairs, groups: Sequence[int]
 ) -> tuple[Values, Mixture]:
-    """Mean likeness ``(G, 1)`` of images' captions to their photos, and a mixture of such."""
+    """Mean similarity ``(G, 1)`` of images' captions to their photos, and the fitted mixture."""
     rng = np.random.default_rng(evidence.seed)
     given = np.array(
         [
@@ -306,7 +306,7 @@ def _image_mixture(
 
 
 def _another(group: int, number: int, rng: np.random.Generator) -> int:
-    """A random group that is another one."""
+    """Draw a random group that differs from the given group."""
     return (group + 1 + int(rng.integers(number - 1))) % number
 
 
@@ -317,7 +317,7 @@ def _features(
     several: bool,
     rng: np.random.Generator,
 ) -> tuple[Values, Values]:
-    """``(N, F)`` of the captions of images, and ``(M, F)`` of them at random other images."""
+    """Features ``(N, F)`` of captions with their own images, and ``(M, F)`` with random images."""
     rows = np.concatenate([pairs.groups[group] for group in groups])
     likeness = pairs.likeness(rows, pairs.own[rows])
     home = np.repeat(groups, [len(pairs.groups[group]) for group in groups])

@@ -113,7 +113,7 @@ def _purpose(
     root: Path | None,
     thresholds: Mapping[str, float],
 ) -> Purpose | None:
-    """What is said of a folder for an image generator; None: it is none."""
+    """Settings for a folder for an image generator; None for other folders."""
     named = [check.name for check in GENERATOR_CHECKS if check.name in thresholds]
     if generator is False and named:
         raise ValueError(
@@ -130,7 +130,7 @@ def _purpose(
 
 
 def _made(roster: Roster, generators: GeneratorFolder | None) -> Sequence[Check]:
-    """The checks of a folder; captions of trigger and class alone are of any length."""
+    """Checks to make for a folder: the default checks that apply, and checks for generators."""
     if generators is None:
         return CHECKS
     captions = [sample.caption for sample in roster.samples]
@@ -143,7 +143,7 @@ def _made(roster: Roster, generators: GeneratorFolder | None) -> Sequence[Check]
 
 
 def _with_stray(roster: Roster, generators: GeneratorFolder) -> Roster:
-    """The roster, with what of the folder's files is no part of it."""
+    """Add the folder's unused files to the roster's unreadable items."""
     dropped = [replace(d, rule=EMPTY) if d.item in generators.empty else d for d in roster.dropped]
     return replace(roster, dropped=(*dropped, *generators.stray))
 
@@ -155,7 +155,7 @@ def _look_at(
     generators: GeneratorFolder | None,
     **options: Any,
 ) -> Evidence:
-    """Evidence; a space reads captions without triggers, which it cannot know."""
+    """Compute the evidence; triggers are removed from captions, because no encoder knows them."""
     if generators is None:
         return look_at(roster, encoder, sentences, **options)
     texts = generators.plain_captions(roster)
@@ -166,7 +166,7 @@ def _look_at(
 
 
 def _scored(checks: Sequence[Check], evidence: Evidence, *, quiet: bool) -> dict[str, Scores]:
-    """What each check measures; those that take long say how far they are."""
+    """Score the captions by each check; slow checks report their progress."""
     with Progress(transient=True, disable=quiet) as bar:
         task = bar.add_task("checks", total=len(checks))
 
@@ -181,7 +181,7 @@ def _scored(checks: Sequence[Check], evidence: Evidence, *, quiet: bool) -> dict
 
 
 def read_all(folder: str | Path, **reading: Any) -> Roster:
-    """All captions of a folder; unusable items are left out, and recorded.
+    """Read all captions of a folder; record unusable items and skip them.
 
     Args:
         folder: see `check`.
@@ -192,7 +192,7 @@ def read_all(folder: str | Path, **reading: Any) -> Roster:
 
 
 def read_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
-    """The split that a folder says of each photo that `read_all` gives; empty where it says none.
+    """Read the split of each photo that `read_all` returns; empty if the folder names no splits.
 
     Args:
         folder: see `check`.
@@ -202,7 +202,7 @@ def read_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
 
 
 def read_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[str, str]:
-    """The questions whose answers the captions of `read_all` are; empty where none are asked.
+    """Read the questions that the captions of `read_all` answer; empty without questions.
 
     Args:
         folder: see `check`.
@@ -228,7 +228,7 @@ def _limits(
 def build_encoders(
     space: str | JointEmbedder, cache_folder: str | Path | None
 ) -> tuple[JointEmbedder | None, TextEmbedder | None]:
-    """The embedding space, and the encoder that compares captions; see `check`."""
+    """Build the embedding space, and the encoder that compares captions; see `check`."""
     if not isinstance(space, str):
         return space, None
     if space == "none":
@@ -255,7 +255,7 @@ def build_encoders(
 
 
 def _of_open_clip(place: str) -> tuple[str, str | None]:
-    """Name and weights of `build_clip`: ``NAME/TAG@COMMIT``, or a model that brings its weights."""
+    """Parse ``NAME/TAG@COMMIT`` into name and weights for `build_clip`; a hub model has no tag."""
     if place.startswith("hf-hub:") or Path(place).is_dir():
         return place, None
     name, _, weights = place.partition("/")

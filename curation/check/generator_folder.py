@@ -52,7 +52,7 @@ _IN_CLAUSES = frozenset(["a", "an", "the", "is", "are", "was", "were", "his", "h
 
 @dataclass(frozen=True, kw_only=True)
 class Purpose:
-    """A user's settings for a folder for an image generator.
+    """User's settings for checking a folder for fine-tuning an image generator.
 
     Attributes:
         trigger: word or words that stand for the new concept; empty: they are looked for.
@@ -67,7 +67,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding on a folder as a whole.
+    """A finding about a folder as a whole.
 
     Attributes:
         name: kind, such as ``"fused_words"``.
@@ -82,7 +82,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class Concept:
-    """Captions that share a trigger: those of one of kohya's folders, or of the whole set.
+    """Captions that share a trigger: those of one kohya folder, or of the whole dataset.
 
     Attributes:
         rows: rows of the captions.
@@ -100,13 +100,13 @@ class Concept:
 
     @property
     def expected(self) -> frozenset[str]:
-        """Words that may be in every caption."""
+        """Words that every caption may contain."""
         return frozenset(words_in(" ".join((self.trigger, self.folder_words, *self.class_words))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorFolder:
-    """Facts on a folder before its captions are checked.
+    """Facts about a folder that are known before its captions are checked.
 
     Attributes:
         concepts: concepts with disjoint captions.
@@ -125,7 +125,7 @@ class GeneratorFolder:
     empty: frozenset[str] = frozenset()
 
     def without_triggers(self, roster: Roster) -> list[str]:
-        """Captions by row without the trigger, where they say something else."""
+        """Captions by row without the trigger, if other words remain."""
         captions = [sample.caption for sample in roster.samples]
         for concept in self.concepts:
             if (pattern := pattern_of(concept.trigger)) is None:
@@ -136,7 +136,7 @@ class GeneratorFolder:
         return captions
 
     def plain_captions(self, roster: Roster) -> list[str]:
-        """The same, also without pieces that many captions have: what tells a photo from others."""
+        """Captions without trigger and common pieces, so that only words about the photo remain."""
         captions = self.without_triggers(roster)
         pieces = [[p for p in map(str.strip, c.split(",")) if p] for c in captions]
         counts = Counter(piece.lower() for own in pieces for piece in set(own))
@@ -148,7 +148,7 @@ class GeneratorFolder:
 
 
 def pattern_of(trigger: str) -> re.Pattern[str] | None:
-    """Finds a trigger in any case, with blanks or signs between its words; None: there is none."""
+    """Build a regular expression for a trigger in any case and spacing; None without a trigger."""
     words = words_in(trigger)
     if not words:
         return None
@@ -157,19 +157,19 @@ def pattern_of(trigger: str) -> re.Pattern[str] | None:
 
 
 def words_in(text: str) -> list[str]:
-    """Words in small letters, as triggers and terms are compared."""
+    """Split a text into lower-case words, for comparing triggers and terms."""
     return _WORD.findall(_OWNER.sub("", unicodedata.normalize("NFKC", text).lower()))
 
 
 def place_of(trigger: str, caption: str) -> int | None:
-    """How many words stand before a trigger of one or more words; None: it is not there."""
+    """Number of words before a trigger, which may have several words; None if it is missing."""
     wanted, words = words_in(trigger), words_in(caption)
     places = range(len(words) - len(wanted) + 1)
     return next((n for n in places if words[n : n + len(wanted)] == wanted), None)
 
 
 def style_of(caption: str) -> str:
-    """``"tags"`` of a booru, ``"sentences"``, ``"both"``, or empty where it cannot be told."""
+    """Style of captions: booru ``"tags"``, ``"sentences"``, ``"both"``, or empty if unclear."""
     raw = [piece.strip() for piece in re.split(r"[,;\n]+", caption) if piece.strip()]
     pieces = [words_in(piece) for piece in raw]
     words = [word for piece in pieces for word in piece]
@@ -198,9 +198,9 @@ def style_of(caption: str) -> str:
 
 
 def is_for_generators(roster: Roster, root: Path) -> bool:
-    """Whether a folder looks as those from which image generators are fine-tuned.
+    """Return whether a folder looks like a dataset for fine-tuning image generators.
 
-    It has kohya's folders with repeats, default captions, masks of photos, a column ``prompt``, or
+    Signs are kohya's folders with repeats, default captions, photo masks, a column ``prompt``, or
     one text a photo that is a list of tags or begins with a trigger.
     """
     folders = dict.fromkeys(sample.image_path.parent for sample in roster.samples)
@@ -223,7 +223,7 @@ def is_for_generators(roster: Roster, root: Path) -> bool:
 
 
 def _above(folders: Iterable[Path], root: Path) -> set[Path]:
-    """The folders and those above them, up to the root."""
+    """The folders and all their parent folders, up to the root."""
     inside = [f for f in folders if f.is_relative_to(root)]
     return {p for f in inside for p in (f, *f.parents) if p.is_relative_to(root)}
 
@@ -242,7 +242,7 @@ def _has_masks(folders: Iterable[Path]) -> bool:
 
 
 def look_at_folder(roster: Roster, root: Path | None, purpose: Purpose) -> GeneratorFolder:
-    """Facts on a folder.
+    """Collect the facts about a folder.
 
     Args:
         roster: its captions.
@@ -290,7 +290,7 @@ def _concepts(
     purpose: Purpose,
     shared: frozenset[int],
 ) -> Iterator[Concept]:
-    """Kohya's folders one by one where they have triggers of their own; else all captions."""
+    """One concept for each kohya folder if the folders have triggers; else one for all captions."""
     captions = [sample.caption for sample in roster.samples]
     all_rows = range(len(captions))
     if purpose.trigger:
@@ -322,7 +322,7 @@ def _concepts(
 def _regularisation(
     by_folder: Mapping[Path, Sequence[int]], repeated: Mapping[Path, Repeats], with_it: set[int]
 ) -> set[int]:
-    """Rows of kohya's folders that never have the trigger, where others do: pictures of a class."""
+    """Rows of kohya's regularisation folders: images of the class, without the trigger."""
     without = [path for path in repeated if not with_it.intersection(by_folder[path])]
     if not with_it or len(without) == len(repeated):
         return set()
@@ -330,7 +330,7 @@ def _regularisation(
 
 
 def _trigger_of_folder(captions: Sequence[str], said: Repeats) -> str:
-    """The first word of a folder's name, where captions have it; else one that they have."""
+    """Trigger of a folder: the first word of its name if captions have it, or a found trigger."""
     words = words_in(said.words)
     if len(words) > 1:
         count = sum(place_of(words[0], caption) is not None for caption in captions)
@@ -340,7 +340,7 @@ def _trigger_of_folder(captions: Sequence[str], said: Repeats) -> str:
 
 
 def found_trigger(captions: Sequence[str], *, anywhere: bool = False) -> str:
-    """The word with which most captions begin, if it looks like a trigger; empty: there is none.
+    """Find the word that most captions begin with, if it looks like a trigger; else return empty.
 
     A trigger is not an English word, or a comma follows it.
 
@@ -366,13 +366,13 @@ def found_trigger(captions: Sequence[str], *, anywhere: bool = False) -> str:
 
 
 def _is_tag(word: str) -> bool:
-    """Words with which lists of tags begin without being triggers."""
+    """Return whether a word commonly begins a list of tags, and so is no trigger."""
     return bool(re.fullmatch(r"(?:\d\+?)?(?:girls?|boys?|others?)|solo|masterpiece|photo|man|woman"
                              r"|realistic|score_\d.*|no_humans|original", word))  # fmt: skip
 
 
 def is_odd(word: str) -> bool:
-    """Whether a word is in no language: not in MiniLM's vocabulary, or with digits."""
+    """Return whether a word is in no language: outside MiniLM's vocabulary, or with digits."""
     if len(word) < 3 or _is_tag(word) or not re.search("[^\\W\\d_]", word):
         return False
     if "_" in word:  # as many tags have it
@@ -385,7 +385,7 @@ def is_odd(word: str) -> bool:
 
 @cache
 def known_words() -> frozenset[str]:
-    """Words of MiniLM's vocabulary; none where its package is not installed."""
+    """Words of MiniLM's vocabulary; empty if its package is not installed."""
     with suppress(ModuleNotFoundError, OSError, ValueError, KeyError):
         folder = package_folder(MINILM_PACKAGE, extra="offline", purpose="known words")
         vocabulary = json.loads((folder / "model" / "tokenizer.json").read_text("utf-8"))
@@ -402,7 +402,7 @@ def _usual_spelling(word: str, captions: Sequence[str]) -> str:
 def _files(
     roster: Roster, root: Path, repeated: Mapping[Path, Repeats]
 ) -> tuple[list[int], list[Dropped], list[str], list[Note]]:
-    """Rows with a shared caption, files of no photo, photos with an empty text, and notes."""
+    """Collect rows with shared captions, unmatched files, photos with empty text, and notes."""
     pairs = [(photo, texts) for photo, texts in pairs_below(root) if _end(photo) in PHOTO_SUFFIXES]
     walked = [Path(place) / n for place, _, names in sorted(os.walk(root)) for n in sorted(names)]
     has_own = {photo for photo, texts in pairs if any(t.stem != DEFAULT for t in texts)}
@@ -432,7 +432,7 @@ def _is_blank(path: Path) -> bool:
 def _of_no_photo(
     texts: Sequence[Path], photos: Sequence[Path], root: Path
 ) -> tuple[list[Dropped], list[Note]]:
-    """Texts without photo; those of a second set of captions are one note."""
+    """Texts without a photo; a second set of captions becomes one note."""
     stems = {photo.stem for photo in photos} | {photo.name for photo in photos}
     stray: list[Dropped] = []
     second: dict[str, list[Path]] = defaultdict(list)
@@ -456,7 +456,7 @@ def _of_no_photo(
 
 
 def _list_notes(texts: Sequence[Path], photos: Sequence[Path], root: Path) -> Iterator[Note]:
-    """Lists of photos such as ``val.txt``: names that are not there, and one folder of several."""
+    """Notes on photo lists such as ``val.txt``: missing photos, and lists of only some folders."""
     by_name = {name: photo for photo in photos for name in (photo.name, _below(photo, root))}
     for path in texts:
         if not _LIST.fullmatch(path.stem):
@@ -479,7 +479,7 @@ def _list_notes(texts: Sequence[Path], photos: Sequence[Path], root: Path) -> It
 def _name_notes(
     walked: Sequence[Path], photos: Sequence[Path], texts: Sequence[Path], root: Path
 ) -> Iterator[Note]:
-    """Files of systems, names that tools trip over, wrong endings, marks of byte order, masks."""
+    """Notes on file names: system files, unsafe names, wrong suffixes, byte-order marks, masks."""
     masks = [p for p in walked if p.stem.endswith(MASK_ENDS) and p not in set(photos)]
     for name, said, paths in (
         ("system_files", "files of an operating system", [p for p in walked if _is_junk(p)]),
@@ -511,7 +511,7 @@ def _said_format(path: Path) -> str:
 
 
 def _format(path: Path) -> str | None:
-    """The format that a photo's first bytes say; None: it is not known."""
+    """Image format according to a photo's first bytes; None if unknown."""
     start = _starts(path, 12)
     name = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
     return None if name == "webp" and start[8:] != b"WEBP" else name

@@ -45,7 +45,7 @@ _STYLE_NAMES = {"tags": "lists of tags", "sentences": "sentences", "both": "of b
 
 
 def trigger_missing(evidence: Evidence) -> Scores:
-    """1 for a caption without its concept's trigger, or a word near it."""
+    """1 for a caption without its concept's trigger or a similar word."""
     found: dict[int, str] = {}
     slips = _slips(evidence)
     for concept, row, caption in _with_trigger(evidence):
@@ -55,7 +55,7 @@ def trigger_missing(evidence: Evidence) -> Scores:
 
 
 def trigger_misspelt(evidence: Evidence) -> Scores:
-    """1 for a caption with a word that is nearly the trigger, or the trigger in other letters."""
+    """1 for a caption with a misspelt trigger, or with other upper and lower case."""
     found: dict[int, str] = {}
     slips = _slips(evidence)
     for concept, row, caption in _with_trigger(evidence):
@@ -67,7 +67,7 @@ def trigger_misspelt(evidence: Evidence) -> Scores:
 
 
 def trigger_not_first(evidence: Evidence) -> Scores:
-    """1 for a caption in which words stand before the trigger, where most begin with it."""
+    """1 for a caption with words before the trigger, if most captions begin with the trigger."""
     found: dict[int, str] = {}
     for concept, row, caption in _with_trigger(evidence):
         if place := place_of(concept.trigger, caption):
@@ -76,7 +76,7 @@ def trigger_not_first(evidence: Evidence) -> Scores:
 
 
 def class_missing(evidence: Evidence) -> Scores:
-    """1 for a caption without the class words that a user named."""
+    """1 for a caption without the class words that the user named."""
     found: dict[int, str] = {}
     for concept in _folder(evidence).concepts:
         for row in concept.rows:
@@ -89,7 +89,7 @@ def class_missing(evidence: Evidence) -> Scores:
 
 
 def mixed_style(evidence: Evidence) -> Scores:
-    """1 for tags among sentences, and for sentences among tags."""
+    """1 for a caption of tags among sentences, or of sentences among tags."""
     kinds = _styles(evidence)
     counts = Counter(kinds.values())
     usual = "tags" if counts["tags"] > counts["sentences"] else "sentences"
@@ -104,12 +104,12 @@ def mixed_style(evidence: Evidence) -> Scores:
 
 
 def long_for_clip(evidence: Evidence) -> Scores:
-    """Tokens of CLIP, with the two marks at the ends; tokens after the 77th are not read."""
+    """Number of CLIP tokens, including start and end; CLIP reads only the first 77 tokens."""
     return _tokens(evidence, "CLIP", CLIP_TOKENS, clip_counter)
 
 
 def long_for_t5(evidence: Evidence) -> Scores:
-    """Tokens of T5, with the mark at the end."""
+    """Number of T5 tokens, including the end token."""
     scores = _tokens(evidence, "T5", T5_TOKENS, t5_counter)
     fewer = int((scores.values > T5_FEWER).sum())
     more = f"{fewer} captions have over {T5_FEWER}, which some models read at most"
@@ -119,7 +119,7 @@ def long_for_t5(evidence: Evidence) -> Scores:
 def _tokens(
     evidence: Evidence, name: str, limit: int, counter: Callable[[], Counting | None]
 ) -> Scores:
-    """Tokens of captions; NaN where none has as many letters as tokens are read."""
+    """Token counts of captions; NaN if no caption is long enough to reach the token limit."""
     captions = evidence.captions
     if all(len(caption.encode()) + 3 <= limit for caption in captions):
         return Scores(values=np.full(len(captions), np.nan, np.float32))
@@ -141,7 +141,7 @@ def _fewest_tokens(caption: str) -> int:
 
 
 def clip_counter() -> Counting | None:
-    """Counts tokens as open_clip's own tokenizer does; None where it cannot be imported."""
+    """Build a token counter from open_clip's tokenizer; None if open_clip is not installed."""
     with suppress(ImportError):
         tokenizer = import_module("open_clip.tokenizer").SimpleTokenizer()
         return lambda caption: len(tokenizer.encode(caption)) + 2
@@ -149,7 +149,7 @@ def clip_counter() -> Counting | None:
 
 
 def t5_counter() -> Counting | None:
-    """Counts tokens by a tokenizer of T5 on this machine; None where there is none."""
+    """Build a token counter from a local T5 tokenizer; None if no tokenizer is available."""
     for name in T5_NAMES:
         with suppress(OSError, ValueError):  # it is not there
             folder = model_folder(name, instead="words", marker=TOKENIZER)
@@ -160,7 +160,7 @@ def t5_counter() -> Counting | None:
 
 
 def small_photo(evidence: Evidence) -> Scores:
-    """The smaller side of the photo in pixels; below the training's resolution it is enlarged."""
+    """Smaller side of the photo in pixels; photos below the training resolution are enlarged."""
     bucket = _folder(evidence).bucket
     sides = np.array([np.nan if f.problem else min(f.size) for f in evidence.facts_of], np.float32)
     small = {
@@ -174,7 +174,7 @@ def small_photo(evidence: Evidence) -> Scores:
 
 
 def repeated_caption(evidence: Evidence) -> Scores:
-    """Number of photos with the caption, among photos with their own text."""
+    """Number of photos with the same caption, among photos that have their own text."""
     places: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, words in _own_words(evidence).items():
         places[tuple(words)].append(row)
@@ -188,7 +188,7 @@ def repeated_caption(evidence: Evidence) -> Scores:
 
 
 def alike_caption(evidence: Evidence) -> Scores:
-    """Likeness to another photo's caption: words of both, of the words of either."""
+    """Jaccard similarity of a caption's words to the most similar caption of another photo."""
     found = {
         row: (likeness, f"has the words of {evidence.roster.samples[other].image_path.name}")
         for row, (likeness, other) in _alike(evidence, ALIKE).items()
@@ -197,7 +197,7 @@ def alike_caption(evidence: Evidence) -> Scores:
 
 
 def shared_caption(evidence: Evidence) -> Scores:
-    """1 for a photo without its own text, whose caption is its folder's."""
+    """1 for a photo without its own text, which uses the caption of its folder."""
     shared = _folder(evidence).shared
     return _outliers(
         evidence, dict.fromkeys(shared, "has no text of its own"), "have their folder's caption"
@@ -228,7 +228,7 @@ def _outliers(
     of: Collection[int] | None = None,
     most: float = 0.5,
 ) -> Scores:
-    """1 for what is found, unless it is the folder's habit: that is said, and nothing flagged."""
+    """1 for each found caption; if most captions are found, flag none and add a note."""
     return _valued(evidence, {r: (1.0, said) for r, said in found.items()}, habit, of=of, most=most)
 
 
@@ -251,14 +251,14 @@ def _valued(
 
 
 def _spelt(trigger: str, caption: str) -> str | None:
-    """The trigger as a caption has it."""
+    """The trigger as it is spelt in a caption."""
     pattern = pattern_of(trigger)
     match = None if pattern is None else pattern.search(caption)
     return None if match is None else match[0]
 
 
 def _slips(evidence: Evidence) -> dict[int, str]:
-    """Words by row that are likely the trigger with a slip.
+    """Words by row that are probably a misspelt trigger.
 
     Words of English count only where the caption begins and has no trigger; frequent words never.
     """
@@ -288,7 +288,7 @@ def _is_slip(word: str, own: Sequence[str]) -> bool:
 
 
 def _split_otherwise(words: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Words next to each other that together are the trigger: ``oh wx`` for ``ohwx``."""
+    """Adjacent words that together form the trigger, such as ``oh wx`` for ``ohwx``."""
     together = _together(own)
     runs = [words[n : n + size] for n in range(len(words)) for size in (1, 2, 3, len(own))]
     return [" ".join(run) for run in runs if _together(run) == together and list(run) != list(own)]
@@ -299,7 +299,7 @@ def _together(words: Iterable[str]) -> str:
 
 
 def edits(first: str, second: str, most: int) -> int:
-    """Letters to change, add, leave out or swap with the next; ``most + 1`` stands for more."""
+    """Edit distance with swaps of neighbouring letters, at most ``most``; else ``most + 1``."""
     if abs(len(first) - len(second)) > most:
         return most + 1
     before: list[int] = []
@@ -321,7 +321,7 @@ def _styles(evidence: Evidence) -> dict[int, str]:
 
 
 def own_words(folder: GeneratorFolder, captions: Sequence[str]) -> dict[int, list[str]]:
-    """Words of captions that are of their photo alone and say more than trigger and class."""
+    """Words of captions that belong to one photo only and are not trigger or class."""
     return {
         row: words
         for concept in folder.concepts
@@ -336,7 +336,7 @@ def _own_words(evidence: Evidence) -> dict[int, list[str]]:
 
 
 def _alike(evidence: Evidence, least: float) -> dict[int, tuple[float, int]]:
-    """Captions of other photos with nearly the same words, and not in the same order.
+    """Captions of other photos with nearly the same words in another order.
 
     Two sets of words that are so alike share one of the rarest words of each; the others need not
     be compared.
@@ -360,7 +360,7 @@ def _alike(evidence: Evidence, least: float) -> dict[int, tuple[float, int]]:
 
 
 def set_notes(evidence: Evidence) -> list[Note]:
-    """Notes on trigger, words, style, lengths and photos; then those on files."""
+    """Notes on trigger, words, style, lengths and photos; then notes on files."""
     folder = _folder(evidence)
     texts = _own_words(evidence)
     notes = [*_trigger_notes(evidence)]
@@ -433,7 +433,7 @@ def _length_notes(evidence: Evidence, texts: Mapping[int, Sequence[str]]) -> Ite
 
 
 def usual_terms(captions: Sequence[str], expected: Collection[str]) -> list[tuple[str, int]]:
-    """Words, phrases and tags by the number of captions that have them, the most frequent first.
+    """Words, phrases and tags with their number of captions, most frequent first.
 
     Phrases that begin or end in a word that names nothing are left out, as are those with an
     expected word, and parts of a phrase that stand nowhere else.
@@ -452,7 +452,7 @@ def usual_terms(captions: Sequence[str], expected: Collection[str]) -> list[tupl
 
 
 def _terms(caption: str) -> Iterator[str]:
-    """Up to three words in a row without a sign between them, and whole pieces of up to eight."""
+    """Phrases of up to three words without punctuation inside, and tags of up to eight words."""
     for piece in _PIECE.split(caption):
         words = words_in(piece.replace("_", " "))
         if 0 < len(words) <= 8:

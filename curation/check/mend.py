@@ -30,31 +30,31 @@ _NO_COLOURED = frozenset(("water", "juice", "light", "lights", "wine", "tea", "h
 
 
 class Flagged(Protocol):
-    """The part of a `curation.check.result.CheckResult` that mending reads."""
+    """Part of a `curation.check.result.CheckResult` that mending reads."""
 
     @property
     def roster(self) -> Roster:
-        """The captions."""
+        """Checked captions."""
         ...
 
     @property
     def scores(self) -> Mapping[str, Scores]:
-        """By check."""
+        """Scores by check."""
         ...
 
     @property
     def thresholds(self) -> Mapping[str, float]:
-        """By check."""
+        """Thresholds by check."""
         ...
 
     @property
     def flags(self) -> Mapping[str, NDArray[np.bool_]]:
-        """``(N,)`` by check."""
+        """Flags ``(N,)`` by check."""
         ...
 
     @property
     def removing(self) -> Sequence[str]:
-        """Names of the checks whose flags leave a caption out."""
+        """Names of the checks whose flagged captions are removed."""
         ...
 
 
@@ -71,7 +71,7 @@ class Replacement:
     caption: str
 
     def edit(self, sample_id: str, *, policy: str) -> Edit:
-        """The edit for a journal."""
+        """Build the edit for a journal."""
         doubt = self.doubt
         return Edit(
             sample_id=sample_id,
@@ -98,7 +98,7 @@ class Shortening:
     caption: str
 
     def edit(self, sample_id: str, *, policy: str) -> Edit:
-        """The edit for a journal."""
+        """Build the edit for a journal."""
         told = "; ".join(
             f"{shortened([one.sentence])} ({one.suspicion:.2f})" for one in self.doubts
         )
@@ -118,7 +118,7 @@ class Shortening:
 
 
 def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]:
-    """Captions without their wrong sentences by row, and by row why others keep or lose all.
+    """Shortened captions by row, and reasons by row why other captions were not shortened.
 
     A sentence goes from the check's threshold on. Captions that another check removes, or that
     would lose every sentence, are not shortened.
@@ -147,19 +147,19 @@ def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]
 
 
 def replacement(caption: str, doubt: WordDoubt) -> Replacement:
-    """The caption with a doubted word replaced."""
+    """Build the caption with a doubtful word replaced by its alternative."""
     text = replace_word(caption, doubt.start, doubt.word, doubt.alternative)
     return Replacement(doubt=doubt, caption=text)
 
 
 def flagged_elsewhere(result: Flagged) -> NDArray[np.bool_]:
-    """``(N,)``: captions that a check other than the word check flags and removes."""
+    """Captions, ``(N,)``, that a check other than the word check flags and removes."""
     others = [result.flags[name] for name in result.removing if name != NAME]
     return np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
 
 
 def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Replacement]:
-    """Captions by row in which one word is surely wrong, and nothing else is flagged.
+    """Mended captions by row: exactly one word is surely wrong, and no other check flags them.
 
     The photo's other captions must say the new word, see `curation.check.support`, and the sentence
     must bear it, see `not_fitting`. Why others are left is `left_unmended`.
@@ -175,12 +175,12 @@ def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Repl
 
 
 def left_unmended(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, str]:
-    """Reasons by row why a caption flagged for its word alone is not mended; see `mendable`."""
+    """Reasons by row why a caption flagged only for a word is not mended; see `mendable`."""
     return {row: why for row, _, why in _judged(result, threshold) if why}
 
 
 def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacement, str]]:
-    """Captions that are flagged for a word alone, as they would be, and what speaks against it."""
+    """Captions flagged only for a word, each with its replacement and any objection."""
     if not 0 <= threshold <= 1:
         raise ValueError(
             f"the probability threshold for replacing words must be in [0, 1]: got {threshold}"
@@ -206,7 +206,7 @@ def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacemen
 
 
 def not_fitting(caption: str, doubt: WordDoubt) -> str:
-    """Why a sentence does not bear the other word; empty where it does."""
+    """Reason why a sentence cannot contain the other word; empty if it can."""
     start, stop = doubt.start, doubt.start + len(doubt.word)
     word, new = doubt.word.lower(), doubt.alternative.lower()
     tokens, place = tokens_of(caption), len(tokens_of(caption[:start]))

@@ -33,21 +33,21 @@ def broken(evidence: Evidence) -> Scores:
 
 
 def tiny(evidence: Evidence) -> Scores:
-    """The smaller side of the photo in pixels."""
+    """Smaller side of the photo in pixels."""
     sides = [np.nan if f.problem else min(f.size) for f in evidence.facts_of]
     reasons = {row: f"{f.size[0]} x {f.size[1]} pixels" for row, f in enumerate(evidence.facts_of)}
     return Scores(values=np.array(sides, dtype=np.float32), reasons=reasons)
 
 
 def blank(evidence: Evidence) -> Scores:
-    """Contrast of the photo: the standard deviation of its grey values, of 255."""
+    """Contrast of the photo: the standard deviation of its grey values in [0, 255]."""
     values = [np.nan if f.problem else f.contrast for f in evidence.facts_of]
     reasons = {row: f"contrast {value:.1f} of 255" for row, value in enumerate(values)}
     return Scores(values=np.array(values, dtype=np.float32), reasons=reasons)
 
 
 class _Small(NamedTuple):
-    """A photo at no more than 128 pixels a side.
+    """A photo reduced to at most 128 pixels on each side.
 
     Attributes:
         sampled: some of its pixels, which have the colours of all.
@@ -59,26 +59,26 @@ class _Small(NamedTuple):
 
 
 def _brightness(seen: _Small, percentile: float) -> float:
-    """The brightness, in [0, 1], that so many percent of the pixels do not exceed."""
+    """Percentile of the photo's brightness, in [0, 1]."""
     squares = np.square(np.asarray(seen.sampled, dtype=np.float32))
     return float(np.sqrt(np.percentile(squares @ _LUMINANCE, percentile)) / 255)
 
 
 def _information(seen: _Small) -> float:
-    """Bits of the histogram of all channels; of a grey photo, however it is saved, of one."""
+    """Entropy, in bits, of the histogram of all channels; of one channel for grey photos."""
     is_grey = _spread(seen) < 1
     return float((seen.sampled.convert("L") if is_grey else seen.sampled).entropy())
 
 
 def _spread(seen: _Small) -> float:
-    """The largest difference of a pixel's channels: 0 of a grey photo, however it is saved."""
+    """Largest difference between a pixel's channels; 0 for grey photos in any file format."""
     red, green, blue = seen.channels
     highest = np.maximum(np.maximum(red, green), blue)
     return float((highest - np.minimum(np.minimum(red, green), blue)).max())
 
 
 def _blur(seen: _Small) -> float:
-    """How much of a photo's differences between neighbours another blur leaves, in [0, 1].
+    """Blur in [0, 1]: the share of neighbour differences that remains after another blur.
 
     After Crete et al. (2007), whatever the contrast. Of a grid of tiles it is that of the sharpest
     tenth: a blurred background is none.
@@ -102,7 +102,7 @@ def _blur(seen: _Small) -> float:
 
 
 def _by_tile(values: Floats) -> Floats:
-    """Sums ``(TILES, TILES)`` of a grid of tiles."""
+    """Sums ``(TILES, TILES)`` over a grid of tiles."""
     rows, columns = (np.arange(_TILES) * size // _TILES for size in values.shape)
     return np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
 
@@ -117,7 +117,7 @@ MEASURES: dict[str, Callable[[_Small], float]] = {
 
 
 def measured(photo: Image.Image) -> dict[str, float]:
-    """The `MEASURES` of a photo in RGB, which may have been reduced before."""
+    """Compute the `MEASURES` of an RGB photo, which may be reduced in size already."""
     shrink = min(1.0, _LOOK_SIDE / max(photo.size))
     size = (max(1, round(photo.width * shrink)), max(1, round(photo.height * shrink)))
     reduced = photo if shrink == 1 else photo.resize(size, Image.Resampling.BOX)
@@ -136,7 +136,7 @@ _WORDS = {
 
 
 def looks(name: str) -> Callable[[Evidence], Scores]:
-    """A check of one of the `MEASURES`."""
+    """Build a check from one of the `MEASURES`."""
 
     def look(evidence: Evidence) -> Scores:
         values = [facts.measured.get(name, np.nan) for facts in evidence.facts_of]
@@ -147,14 +147,14 @@ def looks(name: str) -> Callable[[Evidence], Scores]:
 
 
 def aspect(evidence: Evidence) -> Scores:
-    """The shorter side of the photo by the longer one."""
+    """Aspect ratio of the photo: shorter side divided by longer side."""
     sides = [np.nan if f.problem else min(f.size) / max(f.size) for f in evidence.facts_of]
     values = np.array(sides, dtype=np.float32)
     return Scores(values=values, reasons=Worded(values, "shorter by longer side {:.2f}"))
 
 
 def duplicates(evidence: Evidence) -> Scores:
-    """Likeness in [0, 1] to an earlier photo: equal bits of their difference hashes.
+    """Similarity in [0, 1] to the nearest earlier photo: equal bits of difference hashes.
 
     Photos without contrast have no hash worth comparing. Where photos were embedded, their cosine
     must be at least 0.9, too.
@@ -170,7 +170,7 @@ def duplicates(evidence: Evidence) -> Scores:
 
 
 def split_copies(evidence: Evidence) -> Scores:
-    """Likeness in [0, 1] to an earlier photo of another split, see `duplicates`.
+    """Similarity in [0, 1] to the nearest earlier photo of another split, see `duplicates`.
 
     A copy of a copy counts, with the smallest likeness on the way.
     """
@@ -200,7 +200,7 @@ def _in_split(path: Path, splits: Mapping[Path, str]) -> str:
 
 
 def _nearest_earlier(evidence: Evidence) -> dict[int, tuple[float, int]]:
-    """By the place of a photo its likeness to the most alike of the earlier ones, and its place."""
+    """Map a photo's position to the similarity and position of its nearest earlier photo."""
     paths = list(evidence.photos)
     usable = [p for p, f in enumerate(evidence.photos.values()) if not f.problem and f.hash]
     hashes = [evidence.photos[paths[place]].hash for place in usable]
@@ -220,7 +220,7 @@ def _nearest_earlier(evidence: Evidence) -> dict[int, tuple[float, int]]:
 def _nearest(
     hashes: np.ndarray, places: list[int], vectors: np.ndarray | None
 ) -> dict[int, tuple[float, int]]:
-    """Likeness of the photos of a group to the most alike of the earlier ones, and its place.
+    """Similarity and position of the nearest earlier photo, for the photos of a group.
 
     Of equally alike photos it is the first.
 
@@ -246,7 +246,7 @@ def _nearest(
 
 
 def same_caption(evidence: Evidence) -> Scores:
-    """Number of images that have the caption, whatever its case and punctuation."""
+    """Number of images with the same caption, ignoring case and punctuation."""
     images: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for sample, words in zip(evidence.roster.samples, evidence.words, strict=True):
         images[tuple(words) or (sample.caption,)].add(sample.image_id)

@@ -49,7 +49,7 @@ def look_at(
     quiet: bool = False,
     cache_folder: Path | None = None,
 ) -> Evidence:
-    """The evidence that checks read.
+    """Compute the evidence that checks read.
 
     Args:
         roster: the captions.
@@ -105,13 +105,13 @@ def _half_the_threads() -> Iterator[None]:
 
 
 def _worker() -> ThreadPoolExecutor:
-    """A thread beside this one, with as many threads of torch, set by thread."""
+    """Context manager: a worker thread with this thread's number of torch threads."""
     number = torch.get_num_threads()
     return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(number,))
 
 
 class KeptVectors:
-    """Vectors of photos by their content, kept on disk for the next check.
+    """Cache on disk of photo embeddings, by file content, for later checks.
 
     Args:
         folder: folder of all such vectors; None: no cache.
@@ -135,17 +135,17 @@ class KeptVectors:
                 raise ValueError(f"{file} is damaged ({error}); delete the file") from error
 
     def __call__(self, key: str) -> Floats | None:
-        """The vector of a photo; None: it must be computed."""
+        """Return the cached vector of a photo, or None if it must be computed."""
         return self._known.get(key)
 
     def keep(self, vectors: Mapping[str, Floats]) -> None:
-        """Keep vectors; `save` writes the last of them."""
+        """Add vectors to the cache; `save` writes the remaining ones to disk."""
         self._new |= vectors
         if len(self._new) >= _KEPT_AT_ONCE:
             self.save()
 
     def save(self) -> None:
-        """Write new entries.
+        """Write new entries to disk.
 
         Raises:
             OSError: the folder cannot be written.
@@ -160,7 +160,7 @@ class KeptVectors:
 
 
 class _Look(NamedTuple):
-    """What was seen of a photo.
+    """Facts and embedding of one photo.
 
     Attributes:
         facts: for checks.
@@ -179,7 +179,7 @@ def _photos(
     kept: KeptVectors | None,
     done: Callable[[int], None],
 ) -> tuple[list[PhotoFacts], Floats | None]:
-    """Facts and vectors of photos, each of which is opened once.
+    """Measure and embed photos; each photo is opened once.
 
     A network's last digits depend on which photos it sees at once: that shall not be the layout's.
     So they are embedded in the order of the files' sizes, and of their content where these agree.
@@ -209,7 +209,7 @@ def _photos(
 
 
 def _stacked(paths: Sequence[Path], vectors: Mapping[Path, Floats]) -> Floats | None:
-    """``(len(paths), D)``, NaN for photos without a vector; None where none has one."""
+    """Stack vectors to ``(len(paths), D)``, NaN for photos without a vector; None without any."""
     if not vectors:
         return None
     empty = np.full_like(next(iter(vectors.values())), np.nan)
@@ -217,7 +217,7 @@ def _stacked(paths: Sequence[Path], vectors: Mapping[Path, Floats]) -> Floats | 
 
 
 def _blocks(paths: Sequence[Path]) -> list[list[Path]]:
-    """Photos to be read together, the same in all layouts: files of one size stay together."""
+    """Group photos into blocks for reading; files of one size stay together in all layouts."""
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         sizes = dict(zip(paths, pool.map(_file_size, paths), strict=True))
     blocks: list[list[Path]] = [[]]
@@ -235,7 +235,7 @@ def _blocks(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def _file_size(path: Path) -> int:
-    """Bytes of a photo, of which a shard must be read for; -1 where there is none."""
+    """File size of a photo in bytes; -1 if the file is missing. Photos in shards must be read."""
     try:
         if place_in_shard(path) is None:
             return os.path.getsize(path)
@@ -246,7 +246,7 @@ def _file_size(path: Path) -> int:
 
 
 def _seen(path: Path, encoder: JointEmbedder | None, kept: KeptVectors | None) -> _Look:
-    """What is seen of a photo, whose file is read once."""
+    """Measure a photo and prepare it for the encoder; the file is read once."""
     content, key = b"", ""
     try:
         with open_photo(path) as file:

@@ -43,7 +43,7 @@ _KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64", "sente
 
 
 class IssueTable:
-    """A row a caption, in the order of the annotations; then the items that could not be read.
+    """Table with one row for each caption in the annotations' order, then unreadable items.
 
     Args:
         columns: names.
@@ -63,14 +63,14 @@ class IssueTable:
         return self.rows[place]
 
     def flagged(self) -> list[Mapping[str, Any]]:
-        """Flagged rows: whole captions before single words, of each the most suspect first."""
+        """Flagged rows: first whole captions, then single words, each the most suspect first."""
         flagged = [row for row in self if row["flag"]]
         return sorted(
             flagged, key=lambda row: looked_at(row["issues"].split(";"), row["suspicion"])
         )
 
     def to_pandas(self) -> Any:
-        """A data frame.
+        """Return the table as a pandas data frame.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -79,7 +79,7 @@ class IssueTable:
         return pandas.DataFrame(self.rows, columns=list(self.columns))
 
     def to_csv(self, path: str | Path) -> None:
-        """Write UTF-8 with a head; the file appears whole or not at all."""
+        """Write the table as UTF-8 CSV with a header; the file is written atomically."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, lineterminator="\n")
         writer.writeheader()
@@ -87,7 +87,7 @@ class IssueTable:
         write_text(path, text.getvalue())
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write Parquet.
+        """Write the table as Parquet.
 
         Raises:
             ModuleNotFoundError: pyarrow is not installed.
@@ -102,7 +102,7 @@ class IssueTable:
 
 
 def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, float]:
-    """Sorts captions for readers: captions whose only fault is a wrong word come last.
+    """Sort key for readers: captions whose only fault is a wrong word come last.
 
     Which word fits better is often a matter of taste; that a caption is of another photo is none.
     """
@@ -110,7 +110,7 @@ def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, flo
 
 
 def of_word_alone(issues: Sequence[str]) -> bool:
-    """Whether a wrong word is all that removes a caption; checks that only report do not count."""
+    """Return whether only a wrong word removes a caption; report-only checks do not count."""
     return [issue for issue in issues if issue not in TELLING] == [WORDS]
 
 
@@ -120,7 +120,7 @@ def _cell(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """A judge's verdict on a flagged caption.
+    """Verdict of a judge on a flagged caption.
 
     Attributes:
         score: score in [0, 1], higher is a better fit; None: not judged.
@@ -132,7 +132,7 @@ class Judgement:
 
     @property
     def said(self) -> str:
-        """In words."""
+        """The verdict as readable text."""
         if self.score is None:
             return f"not judged: {self.problem}"
         return "fits" if self.score >= FITS else "does not fit"
@@ -140,7 +140,7 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The findings of checks.
+    """Findings of all checks of one folder or roster.
 
     Attributes:
         roster: the captions that were checked.
@@ -173,17 +173,17 @@ class CheckResult:
 
     @property
     def checks(self) -> list[Check]:
-        """The checks that were made."""
+        """Checks that were made."""
         return [check for check in ALL_CHECKS if check.name in self.scores]
 
     @property
     def removing(self) -> list[str]:
-        """Names of the checks whose flags leave a caption out; others only tell."""
+        """Names of the checks whose flagged captions are removed; other checks only report."""
         return [check.name for check in self.checks if check.removes or check.name in self.remove]
 
     @property
     def flags(self) -> dict[str, NDArray[np.bool_]]:
-        """``(N,)`` by check: which captions it flags."""
+        """Flagged captions of each check, ``(N,)``."""
         return self._flags
 
     @cached_property
@@ -195,13 +195,13 @@ class CheckResult:
 
     @cached_property
     def flagged(self) -> NDArray[np.bool_]:
-        """``(N,)``: which captions any check flags that removes."""
+        """Captions, ``(N,)``, that at least one removing check flags."""
         flags = [self.flags[name] for name in self.removing]
         return np.any([*flags, np.zeros(len(self.roster), bool)], axis=0)
 
     @cached_property
     def suspicion(self) -> NDArray[np.float64]:
-        """``(N,)`` in [0, 1]: the largest chance of a fault; 1 where a check without one flags."""
+        """Largest fault probability, ``(N,)`` in [0, 1]; 1 if a check without probability flags."""
         total, removing = np.zeros(len(self.roster)), set(self.removing)
         for check in (check for check in self.checks if check.name in removing):
             values = self.scores[check.name].values
@@ -210,7 +210,7 @@ class CheckResult:
         return total
 
     def expected_precision(self, name: str = "fit") -> float | None:
-        """Mean probability that a flag of a check is right; None if unknown."""
+        """Mean probability that a flag of a check is correct; None if unknown."""
         check = next((c for c in self.checks if c.name == name and c.is_chance), None)
         if check is None or not self.flags[name].any():
             return None
@@ -247,7 +247,7 @@ class CheckResult:
         return IssueTable(columns=columns, rows=rows)
 
     def _word(self, row: int) -> dict[str, Any]:
-        """The most doubted word of a caption, for the table; nothing where none was looked for."""
+        """Most doubtful word of a caption, for the table; empty if words were not checked."""
         if WORDS not in self.scores:
             return {}
         doubts = self.scores[WORDS].words.get(row)
@@ -258,12 +258,12 @@ class CheckResult:
         return dict(zip(WORD_COLUMNS, values, strict=True))
 
     def worst_sentence(self, row: int) -> SentenceDoubt | None:
-        """The sentence of a long caption that fits its photo least; None where none was judged."""
+        """Sentence of a long caption that fits its photo least; None if no sentence was judged."""
         doubts = self.scores[SENTENCES].sentences.get(row) if SENTENCES in self.scores else None
         return doubts[0] if doubts else None
 
     def _sentence(self, row: int) -> dict[str, Any]:
-        """That sentence, for the table; nothing where no caption of the set has several."""
+        """Text of `worst_sentence` for the table; empty if no caption has several sentences."""
         if SENTENCES not in self.scores or not self.scores[SENTENCES].sentences:
             return {}
         worst = self.worst_sentence(row)
@@ -271,7 +271,7 @@ class CheckResult:
         return dict(zip(SENTENCE_COLUMNS, values, strict=True))
 
     def _judged(self, row: int) -> dict[str, Any]:
-        """What the judge says of a caption, for the table; nothing where there is no judge."""
+        """The judge's verdict on a caption, for the table; empty without a judge."""
         if not self.judge:
             return {}
         one = self.judgements.get(row)
@@ -279,7 +279,7 @@ class CheckResult:
         return dict(zip(JUDGE_COLUMNS, values, strict=True))
 
     def second_look(self, row: int) -> str:
-        """The judge's verdict on a caption, as readable text; empty where it was not asked."""
+        """The judge's verdict on a caption, as readable text; empty if it was not judged."""
         one = self.judgements.get(row)
         if one is None:
             return ""
@@ -287,16 +287,16 @@ class CheckResult:
         return f"{self.judge}: {one.said}{number}"
 
     def replacement(self, row: int) -> Replacement | None:
-        """A caption with its most doubted word replaced; None where no word was judged."""
+        """Caption with its most doubtful word replaced; None if no word was judged."""
         doubts = self.scores[WORDS].words.get(row) if WORDS in self.scores else None
         return replacement(self.roster.samples[row].caption, doubts[0]) if doubts else None
 
     def reason(self, name: str, row: int) -> str:
-        """Why a check flags a caption, for people."""
+        """Readable reason why a check flags a caption."""
         return self.scores[name].reasons.get(row, name.replace("_", " "))
 
     def summary(self) -> str:
-        """Counts by check, and the expected number of faults among them; a few lines of text."""
+        """Text of a few lines: counts by check, and the expected number of true faults."""
         samples = self.roster.samples
         head = (
             f"{len(samples):,} captions of {len(self.roster.rows_by_image):,} photos checked in "
@@ -312,7 +312,7 @@ class CheckResult:
         return "\n".join([*lines, *self.told()])
 
     def told(self) -> list[str]:
-        """Notes on the whole set, a line each."""
+        """Notes on the whole dataset, one for each line."""
         lines = [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
         lines += [f"{note.name}: {note.said}" for note in self.notes]
         if not self.judge:
@@ -323,7 +323,7 @@ class CheckResult:
         return [*lines, f"{self.judge}: of {len(self.judgements):,} suspects {told}{without}"]
 
     def _line(self, check: Check) -> str:
-        """What a check flags, in the summary."""
+        """Line of the summary about one check."""
         count = int(self.flags[check.name].sum())
         precision = self.expected_precision(check.name)
         hint = f" (about {precision:.0%} of them expected to be wrong)" if precision else ""
@@ -331,7 +331,7 @@ class CheckResult:
         return f"  {count:7,}  {check.name:16} {check.title}{hint}{mark}"
 
     def _less_sure(self, check: Check) -> str:
-        """How many captions come next below the threshold, in the summary."""
+        """Text of the summary on how many captions are just below the threshold."""
         rows = less_sure(self, check)
         if not rows:
             return ""
@@ -342,7 +342,7 @@ class CheckResult:
         )
 
     def report(self, path: str | Path | None = None, *, num_shown: int = 24) -> None:
-        """Print the summary; with a path, write the page too.
+        """Print the summary, and write the page if a path is given.
 
         Args:
             path: path of the HTML page.
@@ -355,7 +355,7 @@ class CheckResult:
     def edits(
         self, mended: Mapping[int, Replacement | Shortening], left: Mapping[int, str]
     ) -> list[Edit]:
-        """For each flagged caption a removal with its reasons, or the edit that mends it.
+        """Return a removal with reasons for each flagged caption, or the edit that mends it.
 
         Args:
             mended: captions by row that stay, with a word replaced or without a sentence, see

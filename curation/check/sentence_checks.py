@@ -27,7 +27,7 @@ Place = tuple[Sample, int, int]
 
 @by_content
 def wrong_sentences(evidence: Evidence) -> Scores:
-    """The chance that the worst sentence of a caption does not belong to its photo, in [0, 1].
+    """Estimate the probability, in [0, 1], that a caption's worst sentence does not fit the photo.
 
     NaN for captions of a single sentence, which the check of whole captions judges, and for
     captions whose sentences cannot be judged.
@@ -70,7 +70,7 @@ def wrong_sentences(evidence: Evidence) -> Scores:
 def _of_sentences(
     evidence: Evidence, places: Sequence[Place], photos: Floats, encoder: TextEmbedder
 ) -> Evidence:
-    """The same photos, with a caption for each sentence."""
+    """Build evidence with the same photos, and one caption for each sentence."""
     parts = [
         replace(s, sample_id=f"{s.sample_id}:{start}", caption=s.caption[start:stop], phrases=())
         for s, start, stop in places

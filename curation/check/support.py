@@ -107,7 +107,7 @@ _NOUNS_IN_ING = _words("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """The support of a word in other captions.
+    """Support for a word in the photo's other captions.
 
     Attributes:
         agree: captions that say the other word of the same thing.
@@ -120,7 +120,7 @@ class Support:
 
     @property
     def is_firm(self) -> bool:
-        """Whether two captions or more say the other word, and none this one."""
+        """Return whether at least two captions say the other word and no caption says this word."""
         return self.agree >= 2 and not self.against
 
 
@@ -129,7 +129,7 @@ NOTHING = Support()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A doubted word among the tokens of captions, all in small letters."""
+    """A doubtful word among the lower-case tokens of its caption."""
 
     word: str
     new: str
@@ -140,17 +140,17 @@ class _Place:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """All words of the other word's meaning."""
+        """All words with the meaning of the other word."""
         return self.table.same.get(self.new, frozenset([self.new]))
 
     @property
     def near(self) -> frozenset[str]:
-        """All words that may be true where this word is."""
+        """All words that may be true together with this word."""
         return words_alike(self.table, self.word)
 
 
 def support_of(doubt: WordDoubt, caption: str, others: Sequence[str]) -> Support:
-    """How far a photo's other captions support a doubted word in one of them.
+    """Count the other captions that support or contradict a doubtful word.
 
     Args:
         doubt: about the word.
@@ -171,12 +171,12 @@ def support_of(doubt: WordDoubt, caption: str, others: Sequence[str]) -> Support
 
 
 def tokens_of(text: str) -> list[str]:
-    """Words and marks, in small letters."""
+    """Split a text into lower-case words and punctuation marks."""
     return [token.lower() for token in _TOKEN.findall(text)]
 
 
 def _nouns(tokens: Sequence[str], place: int) -> list[str]:
-    """Words after a colour or number, as far as its noun phrase can reach."""
+    """Words after a colour or number, up to the possible end of the noun phrase."""
     nouns = []
     for token in tokens[place + 1 : place + 1 + _REACH]:
         if not token.isalpha() or token in _STOP:
@@ -206,7 +206,7 @@ def _of_color(place: _Place) -> Support:
 
 
 def _colours_before(tokens: Sequence[str], place: int) -> set[str]:
-    """The colours in a row before a noun: "black and white dog" has two."""
+    """Colours directly before a noun; "black and white dog" has two."""
     said: set[str] = set()
     for token in reversed(tokens[max(0, place - _REACH) : place]):
         if token in _COLOURS:
@@ -217,7 +217,7 @@ def _colours_before(tokens: Sequence[str], place: int) -> set[str]:
 
 
 def _kind(tokens: Sequence[str], place: int) -> str:
-    """What a number counts: a kind of being, or the last noun of its phrase."""
+    """What a number counts: a kind of living being, or the last noun of its phrase."""
     nouns = _nouns(tokens, place)
     known = [_KINDS[noun] for noun in nouns if noun in _KINDS]
     return known[0] if known else (nouns[-1] if nouns else "")
@@ -279,7 +279,7 @@ def _of_name(place: _Place) -> Support:
 
 
 def stands_alone(tokens: Sequence[str], place: int) -> bool:
-    """Whether a noun appears not to be part of a compound such as "snow hat" or "race car"."""
+    """Return whether a noun is not part of a compound such as "snow hat" or "race car"."""
     before, after = tokens[max(place - 1, 0) : place], tokens[place + 1 : place + 2]
     begins = not before or not before[0].isalpha() or before[0] in _BEFORE
     if not begins or not after or not after[0].isalpha() or after[0] in _AFTER:

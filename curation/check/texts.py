@@ -172,7 +172,7 @@ def addresses(evidence: Evidence) -> Scores:
 
 
 def file_names(evidence: Evidence) -> Scores:
-    """Names of files and cameras that stand for a caption, such as ``DSC_0012``."""
+    """Number of file names, such as camera names like ``DSC_0012``, that stand for a caption."""
     scores = _matches(evidence, (_FILE_NAME, _CAMERA), "names a file or a camera")
     found = {row: (float(scores.values[row]), reason) for row, reason in scores.reasons.items()}
     for sample in evidence.roster.samples:
@@ -183,12 +183,12 @@ def file_names(evidence: Evidence) -> Scores:
 
 
 def code(evidence: Evidence) -> Scores:
-    """Number of bits of code, HTML, special tokens and probabilities in a caption."""
+    """Number of pieces of code, HTML, special tokens and probabilities in a caption."""
     return _matches(evidence, (_CODE,), "holds code, HTML or a probability")
 
 
 def refusals(evidence: Evidence) -> Scores:
-    """Phrases that refuse to describe the photo, or of a language model that speaks to its user."""
+    """Number of phrases that refuse to describe the photo or address a chat user."""
     spoken = _matches(evidence, (_REFUSAL, _EMPTY_MESSAGE), "speaks as a language model")
     unseen = _matches(evidence, (_UNCAPTIONED,), "says that the photo cannot be described")
     return Scores(
@@ -197,17 +197,17 @@ def refusals(evidence: Evidence) -> Scores:
 
 
 def markers(evidence: Evidence) -> Scores:
-    """Marks of chats and tokenizers in a caption: roles, special tokens, pieces of words."""
+    """Number of chat and tokenizer markers in a caption: roles, special tokens, subwords."""
     return _matches(evidence, (_MARKER,), "holds marks of a chat or tokenizer")
 
 
 def templates(evidence: Evidence) -> Scores:
-    """Unfilled template slots in a caption."""
+    """Number of unfilled template slots in a caption."""
     return _matches(evidence, (_TEMPLATE,), "holds an unfilled template")
 
 
 def no_captions(evidence: Evidence) -> Scores:
-    """1 for a caption that only says that there is none, such as ``N/A``."""
+    """1 for a caption that only states that a caption is missing, such as ``N/A``."""
     found = {
         row: (1.0, f"stands for no caption: {shortened([caption])}")
         for row, caption in enumerate(evidence.captions)
@@ -217,7 +217,7 @@ def no_captions(evidence: Evidence) -> Scores:
 
 
 def repetitions(evidence: Evidence) -> Scores:
-    """Parts of a caption that repeat earlier words, or an earlier sentence."""
+    """Number of words in a caption that repeat earlier words or an earlier sentence."""
     found = {}
     for row, (caption, words) in enumerate(zip(evidence.captions, evidence.words, strict=True)):
         count, text = max(_loop(words), _said_twice(caption), _spaceless_loop(caption))
@@ -227,7 +227,7 @@ def repetitions(evidence: Evidence) -> Scores:
 
 
 def _loop(words: list[str]) -> tuple[int, str]:
-    """The most words in a row that repeat those before them, and what they are.
+    """Largest number of consecutive words that repeat the words before them, and these words.
 
     Counted are whole turns of a loop, as in "on the beach on the beach", and a stretch that makes
     up most of the caption, as in "a dog runs on grass and a dog runs on grass".
@@ -251,14 +251,14 @@ def _loop(words: list[str]) -> tuple[int, str]:
 
 
 def _said_twice(caption: str) -> tuple[int, str]:
-    """The words of the longest sentence of three words or more that a caption has twice."""
+    """Words of the longest repeated sentence with at least three words."""
     counts = Counter(tuple(words_of(part)) for part in _SENTENCE_END.split(caption))
     twice = [words for words, count in counts.items() if count > 1 and len(words) >= _LOOP]
     return max(((len(words), " ".join(words)) for words in twice), default=(0, ""))
 
 
 def _spaceless_loop(caption: str) -> tuple[int, str]:
-    """The same of a script without spaces: two signs count as a word."""
+    """Longest repetition in a script without spaces; two characters count as one word."""
     loop = None if caption.isascii() else _SPACELESS_LOOP.search(caption)
     return (0, "") if loop is None else (max(_LOOP, len(loop[0]) // 2), loop[1])
 
@@ -274,7 +274,7 @@ def _matches(evidence: Evidence, patterns: Iterable[re.Pattern[str]], reason: st
 
 
 def mojibake(evidence: Evidence) -> Scores:
-    """Number of places where bytes of one encoding were read as another, such as ``CafÃ©``."""
+    """Number of places with wrongly decoded bytes, such as ``CafÃ©``."""
     found = {}
     for row, caption in enumerate(evidence.captions):
         if not caption.isascii() and (places := list(_misread(caption))):
@@ -283,7 +283,7 @@ def mojibake(evidence: Evidence) -> Scores:
 
 
 def _misread(caption: str) -> Iterator[str]:
-    """Control characters and signs of lost ones, and letters that as bytes are UTF-8."""
+    """Yield control characters, replacement characters, and letters that are misread UTF-8."""
     yield from re.findall("\\w*[\x80-\x84\x86-\x9f\ufffd]+\\w*", caption)
     for piece in re.findall(r"[^\0-\x7f]{2,}", caption):
         for codec in ("cp1252", "cp1251", "latin-1"):
@@ -294,7 +294,7 @@ def _misread(caption: str) -> Iterator[str]:
 
 
 def too_long(evidence: Evidence) -> Scores:
-    """Words of a caption over those that half of the set's captions have."""
+    """Words of a caption beyond the median length of the dataset's captions."""
     counts = _lengths(evidence)
     middle = max(1.0, float(np.median(counts)))
     return Scores(
@@ -304,19 +304,19 @@ def too_long(evidence: Evidence) -> Scores:
 
 
 def too_short(evidence: Evidence) -> Scores:
-    """Words of a caption."""
+    """Number of words of a caption."""
     counts = _lengths(evidence)
     reasons = {row: "one word" if n <= 1 else f"{n:.0f} words" for row, n in enumerate(counts)}
     return Scores(values=counts.astype(np.float32), reasons=reasons)
 
 
 def _lengths(evidence: Evidence) -> np.ndarray:
-    """Words; where a script has no spaces, two characters count as one."""
+    """Number of words; in scripts without spaces, two characters count as one word."""
     return np.array([sum(0.5 if is_spaceless(w) else 1 for w in row) for row in evidence.words])
 
 
 def other_language(evidence: Evidence) -> Scores:
-    """How much speaks for another language or script than the set's, in [0, 1].
+    """Evidence in [0, 1] that a caption is in another language or script than the dataset.
 
     Of a script the share of letters; of a language in the same script the share of function words
     (articles, prepositions, forms of "to be") that are not the majority's, of at least two.
@@ -351,7 +351,7 @@ def _other(hits: dict[str, set[str]], usual: str) -> tuple[float, str] | None:
 
 
 def _languages(words: list[str]) -> dict[str, set[str]]:
-    """Function words of each language in a caption."""
+    """Count the function words of each language in a caption."""
     present = set(words)
     return {name: hits for name, known in FUNCTION_WORDS.items() if (hits := present & known)}
 

@@ -50,7 +50,7 @@ _SPREAD = 3.0  # of the photos' first principal component: networks train well o
 
 @by_content
 def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
-    """The estimated chance that the most doubted word of a caption is wrong, in (0, 1).
+    """Estimate the probability, in (0, 1), that the most doubtful word of a caption is wrong.
 
     Based on the caption's other words, the photo's other captions and its vector, if available. NaN
     for captions without a word that could be judged. Networks say how likely another word is that
@@ -92,7 +92,7 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
 
 
 def _score(evidence: Evidence, topics: Sequence[str]) -> AbstractWordScore:
-    """Networks that learn from the captions, and a second look where there is a space."""
+    """Score words with networks trained on the captions, then re-examine doubtful words."""
     several = any(len(rows) > 1 for rows in evidence.groups)
     folder = evidence.cache_folder
     score = Words(
@@ -128,7 +128,7 @@ def _too_few_alone(known: int) -> str:
 
 
 def _estimated(doubt: WordDoubt, evidence: Evidence) -> WordDoubt:
-    """The doubt with the chance of being wrong in the place of the networks' probability."""
+    """Replace the networks' probability of a doubt by the estimated probability of being wrong."""
     samples, rows = evidence.roster.samples, evidence.roster.rows_by_image
     own = samples[doubt.row]
     support = NOTHING
@@ -139,7 +139,7 @@ def _estimated(doubt: WordDoubt, evidence: Evidence) -> WordDoubt:
 
 
 def chance_of(probability: float, support: Support) -> float:
-    """The chance that a word is wrong, in (0, 1), by networks and other captions.
+    """Probability, in (0, 1), that a word is wrong, from the networks and other captions.
 
     Args:
         probability: mean probability of the networks, in [0, 1].
@@ -153,7 +153,7 @@ def chance_of(probability: float, support: Support) -> float:
 
 
 class _Likeness:
-    """Cosines of photos and texts; of photos that cannot be opened 0.
+    """Cosine similarities of photos and texts; 0 for photos that cannot be opened.
 
     Args:
         evidence: the captions, with their vectors if they have some.
@@ -168,7 +168,7 @@ class _Likeness:
         self.name = f"likeness ({evidence.space})"
 
     def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
-        """``(N,)``, higher is a better fit."""
+        """Similarity scores ``(N,)``; higher is a better fit."""
         evidence, captions = self._evidence, self._evidence.caption_vectors
         known = {} if captions is None else dict(zip(evidence.captions, captions, strict=True))
         new = list({text: None for _, text in pairs if text not in known})
@@ -179,12 +179,12 @@ class _Likeness:
         return torch.tensor(cosines).nan_to_num(0)
 
     def release(self) -> None:
-        """Leave the device, if the encoder can."""
+        """Free the encoder's GPU memory, if the encoder supports it."""
         getattr(self._encoder, "release", lambda: None)()
 
 
 def by_row(doubts: Sequence[WordDoubt]) -> dict[int, tuple[WordDoubt, ...]]:
-    """Doubts of each row, the most likely wrong word first."""
+    """Doubtful words of each row, most likely wrong word first."""
     rows: dict[int, list[WordDoubt]] = {}
     for doubt in sorted(doubts, key=lambda doubt: (-doubt.probability, -doubt.log_odds)):
         rows.setdefault(doubt.row, []).append(doubt)
@@ -196,7 +196,7 @@ def _reason(doubt: WordDoubt) -> str:
 
 
 def _features(evidence: Evidence) -> Callable[[Sequence[Path]], PhotoFeatures] | None:
-    """Vectors of photos as features of one cell; zeros for photos that cannot be opened."""
+    """Photo vectors as features with one cell; zeros for photos that cannot be opened."""
     if evidence.photo_vectors is None:
         return None
     vectors = torch.from_numpy(_scaled(evidence.photo_vectors))
