@@ -13,7 +13,7 @@ from captioning.types import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """A sample that shall get another picture.
+    """Request for another image of a sample.
 
     Attributes:
         sample: the present sample, with the caption that the picture must fit.
@@ -31,7 +31,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """The answer to a request.
+    """Image that answers a request.
 
     Attributes:
         path: an image file, or None: leave the sample as it is.
@@ -48,11 +48,11 @@ class Picture:
 
 
 class AbstractImageSource(ABC):
-    """Gives samples other pictures. The same requests and seed give the same pictures."""
+    """Source of images for samples; equal requests and seed give equal images."""
 
     @abstractmethod
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """One answer a request, in order.
+        """Return one image for each request, in order.
 
         Every process of a run calls it with the same requests and gets the same answers.
 
@@ -70,7 +70,7 @@ class AbstractImageSource(ABC):
 
     @property
     def works_ahead(self) -> bool:
-        """Whether `expect` makes pictures ahead."""
+        """Whether `expect` generates images ahead of time."""
         return False
 
     def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
@@ -81,9 +81,9 @@ class AbstractImageSource(ABC):
         del requests, seed
 
     def release(self) -> None:
-        """Leave the accelerator to training; the next call of `images` comes back."""
+        """Free the GPU for training; the next call of `images` loads the model again."""
         return None
 
     def close(self) -> None:
-        """Training is over: end processes and free models."""
+        """Training has ended: stop processes and free models."""
         return None

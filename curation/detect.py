@@ -53,7 +53,7 @@ PairsOfPhoto = tuple[Path, list[str]]
 
 
 def contexts(folder: Path) -> Iterator[Context]:
-    """What a policy could have known at the end of each epoch of a run.
+    """Return the context that a policy had at the end of each epoch of a run.
 
     Raises:
         FileNotFoundError: not a run folder, or no losses in it.
@@ -81,7 +81,7 @@ def contexts(folder: Path) -> Iterator[Context]:
 
 
 def detect_by_score(scores: Mapping[str, Score], context: Context) -> dict[str, dict[str, Any]]:
-    """Detection of the live faults by each score, see `captioning.metrics.detection.Detection`.
+    """Measure how well each score finds the planted faults that are still in the dataset.
 
     A score whose signal was not measured is left out, with a warning.
 
@@ -113,7 +113,7 @@ def detect_by_score(scores: Mapping[str, Score], context: Context) -> dict[str, 
 def detect_sentences(
     score: AbstractSentenceScore, context: Context, kinds: Mapping[int, str]
 ) -> dict[str, Any]:
-    """How well a score finds the planted wrong sentences among all that it judges.
+    """Measure how well a score finds planted wrong sentences among all sentences that it judges.
 
     Args:
         score: score of sentences.
@@ -156,7 +156,7 @@ def detect_run(
     spread: Part | None = None,
     plugins: Sequence[Name] = (),
 ) -> list[dict[str, Any]]:
-    """Score all epochs of a run and write the file.
+    """Score all epochs of a run, measure the detection of planted faults, and write the file.
 
     Args:
         run: its folder.
@@ -191,7 +191,7 @@ def detect_run(
 
 
 class PairWorker:
-    """Scores the captions of photos in any process.
+    """Scores captions of photos, in any process.
 
     Args:
         values: the config of `PairScores`, plain.
@@ -202,7 +202,7 @@ class PairWorker:
         self.identity: str = self._pairs.scorer.identity
 
     def __call__(self, items: Sequence[PairsOfPhoto]) -> list[list[float]]:
-        """The scores of each photo's captions."""
+        """Return the scores of each photo's captions."""
         self._pairs.forget()
         pairs = [(path, caption) for path, captions in items for caption in captions]
         scores = iter(self._pairs.scores(pairs).tolist())
@@ -212,7 +212,7 @@ class PairWorker:
 def fill_cache(
     source: Part, pairs: Sequence[Pair], *, spread: AbstractSpread, plugins: Sequence[str]
 ) -> PairScores:
-    """Score the pairs that the cache lacks.
+    """Score the pairs of photo and caption that the cache lacks.
 
     Args:
         source: `PairScores`.
@@ -239,7 +239,7 @@ def _elsewhere(
     plugins: Sequence[str],
     items: Sequence[PairsOfPhoto],
 ) -> Iterator[list[list[float]]]:
-    """The scores of photos' captions, some photos at a time."""
+    """Yield scores of photos' captions, computed by other processes in blocks of photos."""
     job = Job(
         name="scores",
         build=partial(PairWorker, values),
@@ -267,12 +267,12 @@ def _check(expected: str, identity: str) -> None:
 
 
 def pairs_of(samples: Sequence[Sample]) -> list[Pair]:
-    """The pairs of samples that have captions."""
+    """Pairs of photo and caption of the samples that have a caption."""
     return [(s.image_path, s.caption) for s in samples if not waits_for_caption(s)]
 
 
 def pair_parts(settings: Any) -> Iterator[Part]:
-    """The parts of `PairScores` that settings hold, at any depth."""
+    """Configs of `PairScores` within other settings, at any depth."""
     if isinstance(settings, DictConfig):
         target = str(settings.get("_target_", ""))
         if target == f"{PairScores.__module__}.{PairScores.__qualname__}":
@@ -293,7 +293,7 @@ def score_data(
     spread: Part | None = None,
     plugins: Sequence[Name] = (),
 ) -> tuple[str, Sequence[float]]:
-    """Score all captions of a data set.
+    """Score all captions of a dataset.
 
     Args:
         data: the data set.

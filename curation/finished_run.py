@@ -32,7 +32,7 @@ HELD_OUT: tuple[Split, ...] = ("val", "test")
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """What curation did in a run.
+    """Read the curation record of a run.
 
     Raises:
         FileNotFoundError: not a run folder, a run without curation, or its data are not there.
@@ -58,7 +58,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def read_held_out(folder: str | Path) -> dict[Split, Roster]:
-    """The splits of a run that it was not trained on; none where it saw captions alone, or loops.
+    """Read a run's validation and test splits; empty for caption-only runs and user loops.
 
     Raises:
         ValueError, OSError: they cannot be read, or differ from the run's.
@@ -79,7 +79,7 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
 
 
 def read_asked(folder: str | Path, rosters: Mapping[Split, Roster]) -> dict[Split, dict[str, str]]:
-    """What the own photos of a run ask, by split and sample id; nothing of other data, or of loops.
+    """Questions about a run's own photos by split and sample id; empty for other data.
 
     Args:
         folder: the run's folder.
@@ -107,14 +107,14 @@ def _read_held_out(settings: DataSettings, split: Split) -> Roster:
 
 
 def has_journal(folder: Path) -> bool:
-    """Whether a run had curation, edits or not."""
+    """Return whether a run used curation, with or without edits."""
     return (folder / JOURNAL_NAME).is_file()
 
 
 def record_of(
     folder: Path, view: CurationView, *, policy: str, seed: int, truth: Mapping[str, str]
 ) -> RunRecord:
-    """The record of a run, with its folder's losses and decisions.
+    """Build the record of a run from its folder's losses and decisions.
 
     Args:
         folder: the run's folder.

@@ -40,7 +40,7 @@ TEXTS = ("sample_id", "image_id", "image_path", "caption", "origin")
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A run of a loop.
+    """Data, policy and seed of a user's own training loop.
 
     Attributes:
         roster: name of the training set.
@@ -59,7 +59,7 @@ class Manifest:
     signals: tuple[str, ...] = ()
 
     def check(self, saved: Manifest, folder: Path, *, restart: bool) -> None:
-        """Refuse a folder of another run.
+        """Raise ValueError if the folder belongs to another run.
 
         Args:
             saved: the folder's manifest.
@@ -86,7 +86,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
-    """Write the manifest, and the samples before it.
+    """Write the manifest, after the samples.
 
     Saved samples are rewritten where something has changed, such as the paths of photos. A photo
     that is now missing keeps its former path. Paths that the caller names are not reported, see
@@ -104,7 +104,7 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
 
 
 def _photo_places(text: bytes) -> dict[str, str]:
-    """Paths of photos by ``sample_id`` of a roster's lines; of none where one is damaged."""
+    """Paths of photos by ``sample_id`` from a roster's lines; empty if a line is damaged."""
     try:
         lines = text.decode().split("\n")
         return {s.sample_id: s.image_path.as_posix() for s in map(_sample, filter(None, lines))}
@@ -113,17 +113,17 @@ def _photo_places(text: bytes) -> dict[str, str]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder belongs to a run, or to a user's own loop."""
+    """Return whether a folder belongs to a run or to a user's own loop."""
     return (folder / "config.yaml").is_file() or (folder / FILE_NAME).is_file()
 
 
 def is_loop_folder(folder: Path) -> bool:
-    """Whether a run folder is of such a loop."""
+    """Return whether a run folder belongs to a user's own loop."""
     return (folder / FILE_NAME).is_file() and not (folder / "config.yaml").is_file()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run folder.
+    """Read the manifest of a run folder.
 
     Raises:
         FileNotFoundError: it has none.
@@ -153,7 +153,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_loop_roster(folder: Path) -> Roster:
-    """The training set of a loop, as it was before curation, with planted faults as origins.
+    """Read a loop's training set before curation, with planted faults as origins.
 
     Raises:
         FileNotFoundError: the folder has none.
@@ -184,7 +184,7 @@ def read_loop_roster(folder: Path) -> Roster:
 
 
 def _with_truth(roster: Roster, truth: Mapping[str, str]) -> Roster:
-    """The roster with the kinds of faults as origins; one that names that kind stays as it is.
+    """Return the roster with fault kinds as origins; an origin that names the kind is kept.
 
     Such an origin may tell more, as which word is wrong.
     """
@@ -201,7 +201,7 @@ def _with_truth(roster: Roster, truth: Mapping[str, str]) -> Roster:
 
 
 def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
-    """The plain settings of a policy and of its parts, by dotted name.
+    """Plain settings of a policy and of its parts, by dotted name.
 
     Only public attributes count, so a part keeps its settings in public attributes: plain values,
     lists and mappings of them, and its own parts. Attributes derived from them are private.
@@ -240,7 +240,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _lines(roster: Roster, places: Callable[[], Mapping[str, str]]) -> Iterator[str]:
-    """The samples as JSON, a line each.
+    """Yield the samples as JSON, one per line.
 
     Args:
         roster: roster of the samples.

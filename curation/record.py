@@ -20,7 +20,7 @@ from curation.loop.planted_faults import Mend, fault_of, mend_of
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run's edits of its training set, and its measurements.
+    """A run's edits and measurements.
 
     Attributes:
         policy: its name.
@@ -44,7 +44,7 @@ class RunRecord:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Counts and detection scores of each epoch from ``epochs.json``; none where it is not there.
+    """Read each epoch's counts and detection scores from ``epochs.json``; empty if missing.
 
     Raises:
         ValueError: the file is damaged.
@@ -66,7 +66,7 @@ def _is_record(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """An edit and the sample as it stood before it.
+    """An edit, with the sample before the edit.
 
     Attributes:
         edit: the edit.
@@ -84,7 +84,7 @@ class Change:
 
 
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
-    """The journal's edits in order, each with the sample as it stood before.
+    """Yield the journal's edits in order, each with the sample before the edit.
 
     `curation.loop.planted_faults.faulty_kinds` defines faults.
     """

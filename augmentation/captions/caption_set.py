@@ -44,7 +44,7 @@ def write_captions(
     build: Callable[[], PhotoWorker] | None = None,
     plugins: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write all captions, or continue after a killed run's last photo; keep a complete set.
+    """Write all captions, or resume a killed run after its last photo; keep a complete dataset.
 
     Args:
         method: makes the same captions in every run of the same settings.
@@ -95,7 +95,7 @@ def write_captions(
 
 
 class PhotoWorker:
-    """Makes the captions of photos, by their numbers in the roster.
+    """Generates captions of photos, given the photos' numbers in the roster.
 
     Args:
         method: makes them.
@@ -108,11 +108,11 @@ class PhotoWorker:
 
     @property
     def identity(self) -> list[str]:
-        """The caption methods of the data, which each process reads alone."""
+        """Caption methods of the dataset; each process reads the dataset itself."""
         return list(data_identity(self._roster).values())
 
     def __call__(self, items: Sequence[int]) -> list[dict[str, Any]]:
-        """A line for each photo: its captions, and counts of refused ones by reason."""
+        """Return a line for each photo: its captions, and counts of rejected captions by reason."""
         if items[0] != self._next or items[0] == 0:
             self._photos = self._method.captions(self._roster, skip=items[0])
         self._next = items[-1] + 1
@@ -125,7 +125,7 @@ class PhotoWorker:
 
 
 def _check(photos: Sequence[Any], number: int, *, by: AbstractCaptionMethod) -> None:
-    """Refuse what is not the captions of each photo."""
+    """Raise ValueError unless the method yields captions for each photo."""
     name = f"{type(by).__qualname__}.captions"
     if wrong := [photo for photo in photos if not isinstance(photo, PhotoCaptions)]:
         raise ValueError(
@@ -142,7 +142,7 @@ def _check(photos: Sequence[Any], number: int, *, by: AbstractCaptionMethod) -> 
 def _without_repeats(
     records: Iterable[dict[str, Any]], refused: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    """The records whose caption none before them has; counts the others."""
+    """Yield records with new captions only; count the repeats."""
     seen: set[str] = set()
     for record in records:
         caption = " ".join(record["caption"].lower().split())
@@ -154,7 +154,7 @@ def _without_repeats(
 
 
 def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:
-    """Write the lines of all photos; resume after those of a killed run."""
+    """Write a line for each photo; resume after the lines of a killed run."""
     size = spread.shard_size(unit=job.unit, save_every=job.save_every)
     begun, total = cut_to_lines(partial_file, first=0, step=size), len(job.items)
     job = replace(job, items=job.items[begun:])
@@ -170,7 +170,7 @@ def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:
 
 
 def _record(caption: NewCaption) -> dict[str, Any]:
-    """A caption's line: the caption, its control signals, and its origin."""
+    """Build the line of a caption: text, control signals and origin."""
     regions = sorted({region for phrase in caption.phrases for region in phrase.regions})
     words = count_words(caption.text)
     return {
@@ -204,7 +204,7 @@ def _statistics(folder: Path, roster: Roster) -> dict[str, Any]:
 
 
 def describe_captions(samples: list[Sample]) -> dict[str, Any]:
-    """Coverage and length of captions: means, histograms, the share of low coverage."""
+    """Coverage and length of captions: means, histograms, and the share with low coverage."""
     coverage = np.array([focus(sample) for sample in samples])
     words = [count_words(sample.caption) for sample in samples]
     counts = np.histogram(coverage, BINS, (0, 1))[0]
@@ -219,7 +219,7 @@ def describe_captions(samples: list[Sample]) -> dict[str, Any]:
 
 
 def _draw(statistics: Mapping[str, Any], path: Path) -> None:
-    """Histograms of coverage and length, of captions by people and new ones (Fig. 10 and 11)."""
+    """Draw histograms of coverage and length, of human and of new captions (Fig. 10 and 11)."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def hyphen_groups(texts: Sequence[str], touches: Sequence[bool]) -> list[list[int]]:
-    """Positions of words; words that hyphens join share a list.
+    """Positions of words; words joined by hyphens share one list.
 
     Args:
         texts: texts of the words, hyphens among them.

@@ -9,18 +9,18 @@ from typing import Any
 
 
 def as_line(value: Any) -> str:
-    """A value in one line of JSON, without the line's end."""
+    """Encode a value as one line of JSON, without the line break."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """The values of the lines."""
+    """Read the values of all lines."""
     with path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 
 
 def cut_to_complete_lines(path: Path) -> int:
-    """Cut off an incomplete line of a killed run; make the file where there is none.
+    """Cut off the incomplete last line of a killed run; create the file if it is missing.
 
     Returns:
         The number of remaining lines.
@@ -37,7 +37,7 @@ def cut_to_complete_lines(path: Path) -> int:
 
 
 def cut_to_lines(path: Path, *, first: int, step: int) -> int:
-    """The same, down to ``first`` lines and a multiple of ``step`` more, or to nothing.
+    """Cut the file to ``first`` lines plus a multiple of ``step`` lines, or to an empty file.
 
     So the rest is computed in the same groups as in an uninterrupted run.
     """

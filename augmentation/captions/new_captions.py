@@ -38,14 +38,14 @@ class NewCaption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoCaptions:
-    """New captions of a photo, and how many others were refused, by reason."""
+    """New captions of a photo, and counts of rejected captions by reason."""
 
     captions: list[NewCaption]
     refused: Counter[str] = field(default_factory=Counter)
 
 
 class AbstractCaptionMethod(ABC):
-    """Makes captions for unchanged photos."""
+    """Generates captions for unchanged photos."""
 
     description: str
     """A line for the set's card that says what the captions are."""
@@ -58,7 +58,7 @@ class AbstractCaptionMethod(ABC):
 
     @abstractmethod
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
-        """New captions of each photo, in the roster's order.
+        """Yield the new captions of each photo, in the roster's order.
 
         The captions of a photo depend on the roster and the settings, not on ``skip``.
 
@@ -74,7 +74,7 @@ class AbstractCaptionMethod(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Other processes, in which a part of a method's work is done.
+    """Other processes that do a part of a method's work.
 
     Attributes:
         spread: runs the generation.
@@ -93,7 +93,7 @@ class Elsewhere:
 
 
 class AbstractCorpusMethod(ABC):
-    """Makes a corpus of captions from another one, without photos."""
+    """Generates a corpus of captions from another corpus, without photos."""
 
     name: str
     """In messages: what ``method=`` chooses."""
@@ -115,7 +115,7 @@ class AbstractCorpusMethod(ABC):
         max_captions: int | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> dict[str, Any]:
-        """Write a new corpus into a folder, or continue an interrupted synthesis.
+        """Write a new corpus into a folder, or resume an interrupted synthesis.
 
         Args:
             corpus: the captions that new ones are made of.
@@ -134,7 +134,7 @@ class AbstractCorpusMethod(ABC):
 
     @abstractmethod
     def worker(self, captions: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
-        """The part in a separate process: items to plain records; see `captioning.spread.base`.
+        """Worker for a separate process, from items to plain records; see `captioning.spread.base`.
 
         Args:
             captions: captions of the corpus.
@@ -142,13 +142,13 @@ class AbstractCorpusMethod(ABC):
 
     @abstractmethod
     def report(self) -> dict[str, Any]:
-        """Plain values for the card, after `synthesise`."""
+        """Plain values for the card; called after `synthesise`."""
 
 
 def placed_phrases(
     phrases: Iterable[Phrase], text: str, *, sought: Callable[[Phrase], str]
 ) -> tuple[Phrase, ...]:
-    """Phrases in their order in a text, with their chains, kinds and regions.
+    """Phrases in the order of the text, with their chains, kinds and regions.
 
     A phrase takes the first match that no earlier phrase has; without one it spans the complete
     text, after the others.

@@ -40,7 +40,7 @@ MIN_WORDS_OF_PLOT = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """Words in K clusters.
+    """Object words divided into K clusters.
 
     Attributes:
         words: W words, sorted.
@@ -60,14 +60,14 @@ class Clusters:
 
     @cached_property
     def members(self) -> tuple[tuple[str, ...], ...]:
-        """Words of each cluster, sorted."""
+        """Sorted words of each cluster."""
         members: list[list[str]] = [[] for _ in range(len(self))]
         for word, label in zip(self.words, self.labels, strict=True):
             members[label].append(word)
         return tuple(map(tuple, members))
 
     def nearest(self, vectors: np.ndarray) -> np.ndarray:
-        """The cluster whose centre has the highest cosine with each vector (section 3.2.2).
+        """Cluster whose centre has the highest cosine with each vector (section 3.2.2).
 
         A word's nearest cluster need not be its own: the thesis compares with the centres too.
 
@@ -92,7 +92,7 @@ class Clusters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How object words are grouped (section 4.4.1).
+    """Settings for clustering object words (section 4.4.1).
 
     Attributes:
         method: algorithm, one of `METHODS`.
@@ -115,14 +115,14 @@ class Clustering:
             )
 
     def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
-        """The words' clusters."""
+        """Cluster the words."""
         number = self.num_clusters
         if number is None:
             number = _scaled(NUM_CLUSTERS, len(embeddings.words))
         return cluster_words(embeddings, method=self.method, num_clusters=number, seed=seed)
 
     def numbers(self, num_words: int) -> tuple[int, ...]:
-        """The curve's numbers that so many words can have, ascending.
+        """Numbers of clusters in the curve that fit the number of words, ascending.
 
         Where there are fewer words than any of them, the numbers are scaled from the thesis' words,
         so that small data has curves too.
@@ -132,7 +132,7 @@ class Clustering:
 
 
 def _scaled(number: int, num_words: int) -> int:
-    """The number for the thesis' words, or in proportion for fewer words."""
+    """The thesis' number of clusters, scaled down in proportion for fewer words."""
     share = min(1.0, num_words / THESIS_WORDS)
     return max(1, min(round(number * share), num_words))
 
@@ -144,7 +144,7 @@ def cluster_words(
     num_clusters: int = NUM_CLUSTERS,
     seed: int = 0,
 ) -> Clusters:
-    """Group words.
+    """Cluster object words.
 
     Args:
         embeddings: embeddings of the words, from `augmentation.cutswap.embeddings.embed_words`.
@@ -175,7 +175,7 @@ def cluster_words(
 def label_vectors(
     vectors: np.ndarray, *, method: Method, num_clusters: int, seed: int = 0
 ) -> np.ndarray:
-    """The cluster of each of ``(W, D)`` unit vectors, ``(W,) int64``.
+    """Cluster of each of the ``(W, D)`` unit vectors, ``(W,) int64``.
 
     Agglomerative clustering joins by Ward's criterion, which the sum of squares is of.
 
@@ -206,7 +206,7 @@ def label_vectors(
 
 
 def sum_of_squares(vectors: np.ndarray, labels: np.ndarray) -> float:
-    """Sum of the squared distances of ``(W, D)`` vectors to the means of their clusters."""
+    """Sum of the squared distances of ``(W, D)`` vectors to their cluster means."""
     total = 0.0
     for label in np.unique(labels):
         members = vectors[labels == label].astype(np.float64)
@@ -215,7 +215,7 @@ def sum_of_squares(vectors: np.ndarray, labels: np.ndarray) -> float:
 
 
 def silhouette(vectors: np.ndarray, labels: np.ndarray) -> float | None:
-    """Mean silhouette in [-1, 1] by Euclidean distance; None where it is not defined.
+    """Mean silhouette in [-1, 1] with Euclidean distances; None if undefined.
 
     This holds with one cluster, or with as many clusters as words.
 
@@ -228,7 +228,7 @@ def silhouette(vectors: np.ndarray, labels: np.ndarray) -> float | None:
 
 
 def save_clusters(clusters: Clusters, path: str | Path) -> None:
-    """Write clusters with their centres as JSON."""
+    """Save clusters with their centres as JSON."""
     content = {
         "format": FORMAT,
         "method": clusters.method,
@@ -240,7 +240,7 @@ def save_clusters(clusters: Clusters, path: str | Path) -> None:
 
 
 def scikit_learn(part: str) -> Any:
-    """A module of scikit-learn, imported when it is first needed.
+    """Import a module of scikit-learn when it is first needed.
 
     Raises:
         ModuleNotFoundError: it is not installed.
@@ -250,7 +250,7 @@ def scikit_learn(part: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One clustering.
+    """Quality measures of one clustering.
 
     Attributes:
         method: the algorithm.
@@ -272,7 +272,7 @@ def cluster_curves(
     methods: Sequence[Method] = METHODS,
     seed: int = 0,
 ) -> tuple[CurvePoint, ...]:
-    """Both measures for each algorithm and each number of clusters up to the number of words.
+    """Quality measures for each algorithm and each number of clusters up to the number of words.
 
     Raises:
         ValueError: no number is left, or an unknown method.
@@ -309,7 +309,7 @@ def write_cluster_report(
     table: ObjectTable | None = None,
     seed: int = 0,
 ) -> tuple[str, ...]:
-    """Write ``clusters.json``, ``clusters.md``, ``curves.json``, ``curves.png`` and ``tsne.png``.
+    """Write ``clusters.json``, ``clusters.md``, ``curves.json``, ``curves.png``, ``tsne.png``.
 
     ``silhouettes.json`` has the curves' silhouettes by algorithm and number of clusters.
 
@@ -353,7 +353,7 @@ def _silhouettes(curves: Sequence[CurvePoint]) -> dict[str, dict[str, float | No
 
 
 def cluster_markdown(clusters: Clusters, table: ObjectTable | None = None) -> str:
-    """The clusters as a Markdown table, as Table 4.1 of the thesis."""
+    """Format the clusters as a Markdown table like Table 4.1 of the thesis."""
     lines = ["| cluster | singular | plural |", "|---|---|---|"]
     for number, names in enumerate(clusters.members, start=1):
         columns = [", ".join(names), ""]

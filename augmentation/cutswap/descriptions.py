@@ -21,7 +21,7 @@ INVISIBLE_VERBS = ("have", "be", "do", "get", "see", "show", "appear", "seem", "
 
 
 def description_words(parse: Parse, mention: Mention) -> frozenset[str]:
-    """Lemmas of the verbs that an object is the subject of, and of descriptions that follow it.
+    """Lemmas of an object's verbs, and of the descriptions that follow the object.
 
     Descriptions that begin with "the" are places, not clothes: "in the snow".
     """

@@ -19,7 +19,7 @@ Embed = Callable[[Sequence[str]], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class WordEmbeddings:
-    """Words with vectors of unit length, so that distances order pairs as cosines do.
+    """Words with unit-length vectors, so that distances rank pairs as cosines do.
 
     Attributes:
         words: W words that have a vector, in their order.
@@ -33,12 +33,12 @@ class WordEmbeddings:
 
 
 def by_texts(encoder: TextEmbedder) -> Embed:
-    """Words by a sentence encoder, or by the text side of CLIP or of the joint space."""
+    """Embed words with a sentence encoder, or with the text encoder of CLIP or the joint space."""
     return encoder.embed_texts
 
 
 def by_word_vectors(vectors: AbstractWordVectors) -> Embed:
-    """Words by word vectors; of several words, the mean of those that have a vector."""
+    """Embed words with word vectors; several words get the mean of the known vectors."""
 
     def embed(texts: Sequence[str]) -> Tensor:
         parts = [text.replace("-", " ").split() for text in texts]
@@ -54,7 +54,7 @@ def by_word_vectors(vectors: AbstractWordVectors) -> Embed:
 
 
 def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
-    """Vectors of words; words without a vector are listed in ``missing``.
+    """Embed words; words without a vector are listed in ``missing``.
 
     Args:
         words: distinct, such as `ObjectTable.names`.

@@ -82,7 +82,7 @@ SWAP_KEYS = (
 
 
 def threshold_of_data(roster: Roster, *, encoder: JointEmbedder, seed: int) -> Threshold:
-    """`estimated_threshold` of drawn photos, each with its first caption.
+    """Estimate the similarity threshold from random photos, each with its first caption.
 
     A photo that cannot be opened is passed over, and told in the log; the next one is drawn.
 
@@ -129,7 +129,7 @@ PARSED_AT_ONCE = 2048  # captions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataStatistics:
-    """Counts from a data set's captions and boxes.
+    """Counts from a dataset's captions and boxes.
 
     Attributes:
         words: object words.
@@ -149,7 +149,7 @@ class DataStatistics:
 
 
 class CutSwap(AbstractRegionMethod):
-    """Pairs with an object swapped in caption and photo.
+    """Makes pairs of photo and caption with one object swapped in both.
 
     Args:
         parser: parser of captions.
@@ -230,7 +230,7 @@ class CutSwap(AbstractRegionMethod):
         return self._threshold
 
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
-        """See `AbstractRegionMethod.candidates`; a caption's pairs compete."""
+        """See `AbstractRegionMethod.candidates`; pairs of one caption compete."""
         self._left_out.clear()
         statistics = self._statistics = self._read(roster)
         order = sorted(roster.rows_by_image, key=lambda key: draw_key(self.seed, key))
@@ -253,7 +253,7 @@ class CutSwap(AbstractRegionMethod):
         return ReadCaption(sample=sample, parse=parse, mentions=mentions)
 
     def _read(self, roster: Roster) -> DataStatistics:
-        """Read the data set's captions and boxes (section 3.2.1)."""
+        """Read the dataset's captions and boxes (section 3.2.1)."""
         words = self._object_words(roster)
         patches = Patches(limits=self.limits, areas=self.areas)
         table = build_object_table(
@@ -303,7 +303,7 @@ class CutSwap(AbstractRegionMethod):
         return ObjectWords(names=sorted(names), lemmatizer=load_lemmas(LEMMAS))
 
     def _parsed(self, captions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Parse]]:
-        """Ids and captions with the parses, a few in memory at a time."""
+        """Yield ids and captions with their parses, with few parses in memory."""
         remaining = iter(captions)
         while chunk := list(islice(remaining, PARSED_AT_ONCE)):
             parses = self.parser.parse([caption for _, caption in chunk])
@@ -312,7 +312,7 @@ class CutSwap(AbstractRegionMethod):
     def _of_caption(
         self, number: int, captions: Sequence[ReadCaption], statistics: DataStatistics
     ) -> tuple[Proposal, ...]:
-        """All pairs of a photo's ``number``-th caption; none, counted by reason, if there are none.
+        """Pairs for the caption ``number`` of a photo; without a pair, the reason is counted.
 
         Those of a caption differ by swap and patch, and share the photo's other captions.
         """
@@ -379,7 +379,7 @@ class CutSwap(AbstractRegionMethod):
         return self.areas.is_shared(sample, parse, mention, caption.mentions, self._labels)
 
     def _protected(self, captions: Sequence[ReadCaption], swap: CaptionSwap) -> list[Region]:
-        """What one of the captions names beside the swapped object, each region once."""
+        """Regions of other objects in the captions that no patch may cover, without repeats."""
         regions = (
             region
             for c in captions
@@ -435,7 +435,7 @@ class CutSwap(AbstractRegionMethod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCaption:
-    """A caption of a photo with its mentions."""
+    """A caption of a photo with its object mentions."""
 
     sample: Sample
     parse: Parse
@@ -443,7 +443,7 @@ class ReadCaption:
 
 
 def described_objects(captions: Iterable[ReadCaption]) -> frozenset[ObjectKey]:
-    """Objects, by name and number, that some caption gives an attribute."""
+    """Objects, by name and number, with an attribute in at least one caption."""
     return frozenset(
         (mention.name, mention.plural)
         for caption in captions
@@ -453,7 +453,7 @@ def described_objects(captions: Iterable[ReadCaption]) -> frozenset[ObjectKey]:
 
 
 def naming(captions: Iterable[ReadCaption], swap: CaptionSwap) -> list[tuple[ReadCaption, Mention]]:
-    """The captions that name the swapped object once, in its number."""
+    """Captions that mention the swapped object once, in its number."""
     wanted = swap.old_object, swap.plural
     return [
         (caption, named[0])
@@ -469,7 +469,7 @@ def changed(
     *,
     correct_articles: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Other captions of the photo, before and after the swap; those that stay as they are, too."""
+    """Other captions of the photo before and after the swap, including unchanged captions."""
     noun = table.by_key[swap.new_object, swap.plural].noun
     for caption, mention in others:
         edited = replace_object(
@@ -492,7 +492,7 @@ def proposal(
     protected: Sequence[Region],
     others: Sequence[tuple[str, str]] = (),
 ) -> Proposal:
-    """The pair of a swapped caption with a patch, which takes the place of all targets.
+    """Pair of a swapped caption and a patch that replaces all target boxes.
 
     Args:
         name: the pair's name; parts that the sample's name is the first of.
@@ -524,12 +524,12 @@ def proposal(
 
 
 def swap_of(record: Mapping[str, Any]) -> CaptionSwap:
-    """The swap that a picture was made for."""
+    """The swap that an image was made for."""
     return CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"])
 
 
 def best_similarities(path: Path) -> Iterator[float]:
-    """The best similarity of each augmented caption, from the records of refused pairs."""
+    """Best similarity of each augmented caption, from the records of rejected pairs."""
     for record in records(path, all_records=True):
         if record.get("best") is not None:
             yield record["best"]

@@ -34,7 +34,7 @@ MIN_OPPOSITE_RATIO = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectClass:
-    """An object class in one number.
+    """An object class in singular or plural.
 
     Attributes:
         name: the singular, lower case.
@@ -60,18 +60,18 @@ class ObjectClass:
 
     @property
     def noun(self) -> str:
-        """The noun as captions most often write it, in this number."""
+        """Most frequent form of the noun in the captions, in this number."""
         if not self.forms:
             return pluralise(self.name) if self.plural else self.name
         return max(self.forms, key=lambda form: (self.forms[form], form))
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Attributes that it occurs with, sorted."""
+        """Sorted attributes that occur with the class."""
         return tuple(self.rows_by_attribute)
 
     def fits_frames(self, frames: Iterable[str]) -> bool:
-        """Whether captions use it in each of these frames often enough (`MIN_FRAME_SHARES`)."""
+        """Return whether captions often use the class in each frame (`MIN_FRAME_SHARES`)."""
         for frame in frames:
             uses = self.frames.get(frame, 0)
             opposite_uses = self.frames.get(OPPOSITE.get(frame, ""), 0)
@@ -82,14 +82,14 @@ class ObjectClass:
         return True
 
     def fills_slot(self, slot: str) -> bool:
-        """Whether captions use it in this slot often enough (`MIN_SLOT_SHARE`)."""
+        """Return whether captions often use the class in this slot (`MIN_SLOT_SHARE`)."""
         share = MIN_SLOT_SHARES.get(slot, MIN_SLOT_SHARE)
         return self.slots.get(slot, 0) >= max(MIN_SLOT_USES, share * self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectTable:
-    """The object classes of a data set.
+    """Object classes of a dataset.
 
     Attributes:
         fingerprint: fingerprint of the roster whose rows it speaks of.
@@ -114,12 +114,12 @@ class ObjectTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names in the singular, sorted: the clustered words (section 4.4.1)."""
+        """Sorted singular names: the words to cluster (section 4.4.1)."""
         return tuple(sorted({object_class.name for object_class in self.classes}))
 
 
 def labels_of(objects: str | None) -> Labels:
-    """The labels of COCO's words and, where a file of classes is given, of its words.
+    """Labels of COCO's words and, given a file of classes, of that file's words.
 
     Args:
         objects: a file as of `build_labels`: detectors with its classes call each by the first of
@@ -132,7 +132,7 @@ def labels_of(objects: str | None) -> Labels:
 
 
 def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> tuple[int, ...]:
-    """Positions in ``sample.regions`` of the boxes of a mentioned object.
+    """Positions in ``sample.regions`` of the boxes that show a mentioned object.
 
     Boxes of a phrase that holds the object's word (Flickr30k Entities), or else those whose label
     is the object's name (section 3.2.3), or, if there are none, a word for the same class: a man is
@@ -156,7 +156,7 @@ def shares_boxes(
     *,
     same_label: bool,
 ) -> bool:
-    """Whether labels give a mentioned object a box that another mention of the caption has too.
+    """Return whether a mentioned object shares a box with another mention of the caption.
 
     A man and a woman share all boxes labelled person, a boy and a kid those labelled boy: which box
     shows which is not known.
@@ -253,7 +253,7 @@ def build_object_table(
     note: Callable[[Sample, Parse, Mention, tuple[int, ...]], None] | None = None,
     mention_rules: MentionRules | None = None,
 ) -> ObjectTable:
-    """Read all captions of a roster.
+    """Build the object classes from all captions of a roster.
 
     Args:
         roster: the data set.

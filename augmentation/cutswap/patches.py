@@ -46,7 +46,7 @@ PEOPLE = COCO_OBJECTS[0].split(",")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Areas:
-    """The replaceable objects of a photo.
+    """Replaceable objects of a photo.
 
     Attributes:
         smallest, largest: share of the photo that all boxes of the object cover together.
@@ -84,7 +84,7 @@ class Areas:
             )
 
     def targets(self, sample: Sample, numbers: Iterable[int]) -> tuple[Box, ...]:
-        """Boxes of an object, doubles suppressed, in the order of ``sample.regions``.
+        """Boxes of an object without near-duplicates, in the order of ``sample.regions``.
 
         Detectors label one box twice, such as man and men, so labels do not matter here.
         """
@@ -100,7 +100,7 @@ class Areas:
         mentions: Sequence[Mention],
         labels: Labels,
     ) -> bool:
-        """Whether replacing an object by its label would cover another named object.
+        """Return whether replacing an object by its label would cover another mentioned object.
 
         Words that one label shows only as words of one class, such as a man and a woman labelled
         person, always share its boxes (`shares_boxes`).
@@ -109,7 +109,7 @@ class Areas:
         return shares_boxes(sample, parse, mention, mentions, labels, same_label=same_label)
 
     def problem(self, sample: Sample, numbers: Collection[int]) -> str:
-        """Why the boxes of an object cannot be replaced; empty when they can."""
+        """Reason why the boxes of an object cannot be replaced; empty if they can."""
         phrases = sum(not set(numbers).isdisjoint(phrase.regions) for phrase in sample.phrases)
         if self.separate_groups and phrases > 1:
             return SHARED
@@ -138,7 +138,7 @@ class Areas:
         mentions: Sequence[Mention],
         labels: Labels,
     ) -> tuple[Region, ...]:
-        """Regions of other objects that the caption names, which no patch may cover."""
+        """Regions of other mentioned objects, which no patch may cover."""
         named_numbers = {n for phrase in sample.phrases for n in phrase.regions}
         for mention in mentions:
             named_numbers.update(boxes_of(sample, mention, parse, labels))
@@ -147,7 +147,7 @@ class Areas:
         return tuple(region for region in regions if not self._is_behind(region.box, targets))
 
     def is_overlaid(self, targets: Sequence[Box], protected: Sequence[Region]) -> bool:
-        """Whether much of an object would stay, because an object on it is named too."""
+        """Return whether much of an object would remain because a mentioned object covers it."""
         return any(
             intersection_area(region.box, target) > self.max_overlaid * area(target)
             and intersection_area(region.box, target) > MOSTLY_WITHIN * area(region.box)
@@ -156,7 +156,7 @@ class Areas:
         )
 
     def is_clear(self, sample: Sample, number: int) -> bool:
-        """Whether a region shows its object alone: no fence behind a man who climbs it."""
+        """Return whether a region shows only its object, without another object in front."""
         shown = sample.regions[number]
         return not any(
             region.label in (*PEOPLE, shown.label)
@@ -167,7 +167,7 @@ class Areas:
         )
 
     def shows_group(self, plural: bool, boxes: Sequence[Box]) -> bool:
-        """Whether boxes of a mentioned object show several; all plurals without separate groups."""
+        """Return whether boxes show several objects; true for plurals without group boxes."""
         return plural and (len(boxes) == 1 or not self.separate_groups)
 
     def _is_behind(self, box: Box, targets: Sequence[Box]) -> bool:
@@ -180,7 +180,7 @@ class Areas:
 
 @lru_cache(maxsize=1024)
 def upright_size(path: Path) -> tuple[int, int]:
-    """Width and height of a photo turned as its EXIF says, see `photo_sizes`."""
+    """Width and height of a photo after its EXIF rotation, see `photo_sizes`."""
     return photo_sizes(path)[1]
 
 
@@ -204,7 +204,7 @@ _Key = tuple[str, bool, str]
 
 
 class Patches:
-    """The patches of a data set's photos, by object and attribute.
+    """Patches of a dataset's photos, by object and attribute.
 
     A box of "two dogs" shows one if each has its own, and a group if they share one. A singular
     counts only where it has a single box: with several, the meant one is not known.
@@ -220,13 +220,13 @@ class Patches:
         self._sorted: dict[_Key, tuple[list[tuple[str, Box]], np.ndarray]] = {}
 
     def __len__(self) -> int:
-        """Number of boxes, those of several names counted by each."""
+        """Number of boxes; a box with several names counts once for each name."""
         return sum(
             len(patches) for (_, _, attribute), patches in self._patches.items() if not attribute
         )
 
     def add(self, sample: Sample, parse: Parse, mention: Mention, numbers: Sequence[int]) -> None:
-        """Note the boxes of a mentioned object at positions of ``sample.regions``."""
+        """Add the boxes of a mentioned object, given positions in ``sample.regions``."""
         boxes = self._areas.targets(sample, numbers)
         if self._areas.separate_groups and not mention.plural and len(boxes) != 1:
             return
@@ -260,7 +260,7 @@ class Patches:
         num: int,
         generator: np.random.Generator,
     ) -> Iterator[Patch]:
-        """Patches drawn at random among those that may replace all targets.
+        """Draw random patches that can replace all targets.
 
         Args:
             name: class of the object, in the singular.
@@ -293,6 +293,6 @@ class Patches:
 
 
 def _distinctive(attributes: Sequence[str]) -> list[str]:
-    """Attributes without colours where there are several: a black and white dog is no white one."""
+    """Attributes without colours if there are several: a black and white dog is not white."""
     has_several_colours = sum(attribute in COLOURS for attribute in attributes) > 1
     return [word for word in attributes if not (has_several_colours and word in COLOURS)]

@@ -30,7 +30,7 @@ MAX_CLASSES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionStatistics:
-    """The mentions in a data set's captions.
+    """Statistics of the object mentions in a dataset's captions.
 
     Attributes:
         num_images: photos.
@@ -60,7 +60,7 @@ def mention_statistics(
     object_words: ObjectWords,
     mention_rules: MentionRules | None = None,
 ) -> MentionStatistics:
-    """Count mentions in captions, in memory that does not grow with them.
+    """Count object mentions in captions, in constant memory.
 
     Args:
         captions: (image id, caption, parse), each caption once, grouped by image.
@@ -105,7 +105,7 @@ def mention_statistics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two data sets' objects compared.
+    """Comparison of the objects of two datasets.
 
     Attributes:
         correlation: Pearson's, of the shares of photos that show each class; None where one of the
@@ -124,7 +124,7 @@ class Comparison:
 
 
 def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 10) -> Comparison:
-    """How much the photos' objects have changed (section 4.5.3).
+    """Measure how much the frequencies of the photos' objects have changed (section 4.5.3).
 
     Args:
         before: statistics of the original data.
@@ -152,7 +152,7 @@ def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapStatistics:
-    """Counts of what swaps changed.
+    """Counts of the changes that swaps made.
 
     Attributes:
         num_swaps: new captions.
@@ -170,7 +170,7 @@ class SwapStatistics:
 
 
 def swap_statistics(swaps: Iterable[CaptionSwap], *, num: int = 50) -> SwapStatistics:
-    """The swapped pairs; ``num`` changes are listed.
+    """Count the swaps in the augmented pairs; list the ``num`` most frequent ones.
 
     Raises:
         ValueError: no swaps.
@@ -205,7 +205,7 @@ def write_statistics(
     threshold: float | None = None,
     space: str = "",
 ) -> tuple[str, ...]:
-    """Write ``statistics.json``, ``objects.png`` and, with similarities, ``similarities.png``.
+    """Write ``statistics.json``, ``objects.png`` and, given similarities, ``similarities.png``.
 
     Args:
         folder: made if need be.
@@ -255,7 +255,7 @@ def _summary(scores: np.ndarray, threshold: float | None, space: str) -> dict[st
 
 
 def _draw_objects(before: MentionStatistics, after: MentionStatistics) -> Figure:
-    """Figure 4.7: the probability of each class on a photo, by its rank before."""
+    """Draw Figure 4.7: probability of each class in a photo, by its rank before augmentation."""
     old = before.image_share
     names = sorted({*old, *after.image_share}, key=lambda name: (-old.get(name, 0.0), name))
     names = names[:MAX_CLASSES]
@@ -275,7 +275,7 @@ def _draw_objects(before: MentionStatistics, after: MentionStatistics) -> Figure
 
 
 def _draw_similarities(scores: np.ndarray, threshold: float | None, space: str) -> Figure:
-    """Figure 4.4: how well augmented photos and captions fit."""
+    """Draw Figure 4.4: similarity of augmented photos and captions."""
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

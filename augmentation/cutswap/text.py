@@ -55,7 +55,7 @@ ObjectKey = tuple[str, bool]  # name of a class, whether plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapRules:
-    """Settings of `CaptionSwapper`; the defaults are the thesis's and this module's checks.
+    """Settings of `CaptionSwapper`; defaults are the thesis' values and additional checks.
 
     Attributes:
         num_captions: n_p, at most so many different captions a sample.
@@ -145,7 +145,7 @@ class _Candidate:
 
 
 class CaptionSwapper:
-    """Draws captions with another object; a sample's captions do not depend on other draws.
+    """Draws captions with a swapped object, independently for each sample.
 
     Args:
         table: mentions in the data set's captions.
@@ -185,7 +185,7 @@ class CaptionSwapper:
         obstacle: Callable[[Mention, tuple[int, ...]], str] | None = None,
         described: Collection[ObjectKey] = (),
     ) -> SwapResult:
-        """Captions of a sample with an object swapped.
+        """Return captions of a sample with one object swapped.
 
         Args:
             sample: sample with its caption and, if boxes are requested, regions or phrases.
@@ -232,7 +232,7 @@ class CaptionSwapper:
     def _candidates(
         self, sample: Sample, mention: Mention, mentions: Sequence[Mention], *, described: bool
     ) -> tuple[list[_Candidate], str]:
-        """What an object may be swapped for, or why it may not."""
+        """Replacement objects for an object, or the reason why it has none."""
         cluster = self._cluster_of.get(mention.name)
         if cluster is None:
             return [], NO_VECTOR
@@ -328,7 +328,7 @@ class CaptionSwapper:
 
 
 def count_problems(results: Iterable[SwapResult]) -> dict[str, int]:
-    """How many samples have no swap for which reason, and how many have some (``"swapped"``)."""
+    """Count the samples without a swap by reason, and the samples with swaps (``"swapped"``)."""
     counts = Counter(result.problem or "swapped" for result in results)
     return dict(sorted(counts.items()))
 
@@ -347,19 +347,19 @@ def _classes_by_cluster(
 
 
 def _fills_slot(new: ObjectClass, mention: Mention) -> bool:
-    """Whether captions use a class in a mention's slot; False where the slot is unknown."""
+    """Return whether captions use a class in a mention's slot; False for unknown slots."""
     return bool(mention.slot) and new.fills_slot(mention.slot)
 
 
 def _pronoun_clash(old: str, new: str, pronouns: set[str]) -> bool:
-    """Whether a caption's "his" or "her" would no longer refer to anybody."""
+    """Return whether "his" or "her" in a caption would lose its referent."""
     if pronouns & FEMININE_PRONOUNS and new in MASCULINE and old not in MASCULINE:
         return True
     return bool(pronouns & MASCULINE_PRONOUNS) and new in FEMININE and old not in FEMININE
 
 
 def _draw(candidates: Sequence[_Candidate], generator: np.random.Generator) -> list[_Candidate]:
-    """All candidates in the order in which repeated draws by their chances would first meet them.
+    """Weighted random order of all candidates, as in sampling without replacement.
 
     With Gumbel noise on log-chances (Vieira, 2014) no draw has to be made twice.
     """

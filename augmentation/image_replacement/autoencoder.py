@@ -23,7 +23,7 @@ from torch.nn import functional
 
 
 class Residual(nn.Module):
-    """Adds the output of two convolutions, which is 0 before training.
+    """Residual block of two convolutions, initialised to add 0.
 
     Args:
         width: channels.
@@ -37,13 +37,13 @@ class Residual(nn.Module):
         nn.init.zeros_(self.second.weight)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps ``(B, width, H, W)`` to maps of the same shape."""
+        """Map features ``(B, width, H, W)`` to features of the same shape."""
         inner = self.first(functional.silu(maps))
         return maps + self.second(functional.silu(inner))
 
 
 class PatchAutoencoder(ModelMixin, ConfigMixin):
-    """Pictures ``(B, 3, H, W)`` in [-1, 1] to latents ``(B, C, H / P, W / P)`` and back.
+    """Encodes images ``(B, 3, H, W)`` in [-1, 1] to latents ``(B, C, H / P, W / P)``, and decodes.
 
     Args:
         latent_channels: C.
@@ -98,7 +98,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
 
     @torch.no_grad()
     def start_from(self, pictures: Tensor) -> None:
-        """Set the linear path to the principal components of the pictures' patches.
+        """Initialise the linear path with the principal components of image patches.
 
         Args:
             pictures: ``(B, 3, H, W)`` in [-1, 1]. Latents get mean 0 and a mean square of 1, so
@@ -121,7 +121,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
 
     @torch.no_grad()
     def standardise(self, deviation: Tensor) -> None:
-        """Scale latents to deviation 1 in every channel; pictures stay the same.
+        """Scale latents to standard deviation 1 in each channel; decoded images do not change.
 
         Noise would otherwise hide the small channels, which hold details, at almost all diffusion
         times.
@@ -139,7 +139,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
             layer.weight *= columns
 
     def encode(self, x: Tensor, return_dict: bool = True) -> Any:
-        """Pictures to latents; their distribution has no spread.
+        """Encode images to latents; the latent distribution has no variance.
 
         Returns:
             An ``AutoencoderKLOutput``, or a tuple of the distribution without ``return_dict``.
@@ -154,7 +154,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
     def decode(
         self, z: Tensor, return_dict: bool = True, generator: torch.Generator | None = None
     ) -> Any:
-        """Latents to pictures; nothing is drawn at random, ``generator`` is not used.
+        """Decode latents to images deterministically; ``generator`` is ignored.
 
         Returns:
             A ``DecoderOutput``, or a tuple of the pictures without ``return_dict``.
@@ -164,12 +164,12 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         return DecoderOutput(sample=pictures) if return_dict else (pictures,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures to latents and back."""
+        """Encode images to latents, and decode the latents."""
         return self.decode(self.encode(x).latent_dist.mode()).sample
 
 
 def _silent(width: int, out: int) -> nn.Conv2d:
-    """A convolution that gives 0 before training."""
+    """Convolution that outputs 0 before training."""
     last = nn.Conv2d(width, out, 3, padding=1)
     for parameter in last.parameters():
         nn.init.zeros_(parameter)

@@ -22,7 +22,7 @@ RECIPE, PIXELS = "recipe", "pixels"
 
 
 class PictureCache:
-    """A folder of PNG files, each named by the hash of its recipe, which it also holds.
+    """Folder of PNG files, each named by the hash of its recipe, which the file also stores.
 
     A recipe is plain values: prompt, seed, model and all settings. Files are written atomically,
     and checked whenever they are used: a truncated file, or one whose pixels differ from those
@@ -36,12 +36,12 @@ class PictureCache:
         self.folder = Path(folder)
 
     def path(self, recipe: Mapping[str, Any]) -> Path:
-        """The path of a recipe's picture, whether or not it exists."""
+        """Path of a recipe's image, whether or not it exists."""
         key = hashlib.sha256(_text(recipe).encode()).hexdigest()[:32]
         return self.folder / key[:2] / f"{key}.png"
 
     def find(self, recipe: Mapping[str, Any]) -> Path | None:
-        """The picture of a recipe, or None if there is none, or a damaged one."""
+        """Return the path of a recipe's image, or None if it is missing or damaged."""
         path = self.path(recipe)
         if not path.is_file():
             return None
@@ -52,7 +52,7 @@ class PictureCache:
         return path
 
     def store(self, recipe: Mapping[str, Any], pixels: np.ndarray) -> Path:
-        """Keep a picture ``(H, W, 3) uint8``.
+        """Store an image ``(H, W, 3) uint8``.
 
         Raises:
             OSError: the folder cannot be written or the disk is full. Earlier pictures are kept:
@@ -68,7 +68,7 @@ class PictureCache:
         return path
 
     def start(self) -> None:
-        """Check that the folder can be written to.
+        """Raise OSError if the folder cannot be written to.
 
         Raises:
             OSError: it cannot be written.
@@ -97,7 +97,7 @@ def _digest(pixels: np.ndarray) -> str:
 
 
 def _damage(path: Path, recipe: Mapping[str, Any]) -> str:
-    """The damage of a cached picture; empty if there is none."""
+    """Damage of a cached image; empty if intact."""
     try:
         with Image.open(path) as image:
             image.load()

@@ -36,7 +36,7 @@ OTHERS_FIRST = "others_first"
 
 
 class AbstractPromptForm(ABC):
-    """Selects the captions of a prompt.
+    """Selects the captions that form a prompt.
 
     Attributes:
         takes_all: whether it has captions beside the sample's own one.
@@ -46,19 +46,19 @@ class AbstractPromptForm(ABC):
 
     @abstractmethod
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """At least one, the one that matters most first."""
+        """Captions for the prompt, at least one, the most important first."""
 
 
 class SingleCaption(AbstractPromptForm):
-    """The sample's own caption alone."""
+    """Uses only the sample's own caption."""
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """One caption."""
+        """The sample's own caption."""
         return (request.sample.caption,)
 
 
 class Representative(AbstractPromptForm):
-    """The caption of the image nearest to the mean embedding of all (Sentence-BERT).
+    """Uses the image's caption nearest to the mean embedding of all its captions.
 
     Among equally near captions the sample's own comes first, then the order of the annotations.
 
@@ -70,25 +70,25 @@ class Representative(AbstractPromptForm):
         self._sentences = sentences
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """One caption."""
+        """The representative caption."""
         vectors = self._sentences.embed_texts(request.captions)
         # unit vectors: the nearest by cosine is the nearest by distance
         return (request.captions[int((vectors @ vectors.mean(0)).argmax())],)
 
 
 class Concatenation(AbstractPromptForm):
-    """All captions of the image, the sample's own first."""
+    """Uses all captions of the image, starting with the sample's own caption."""
 
     takes_all = True
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """All captions."""
+        """All captions of the image."""
         return request.captions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt, which the model reads uncut by default.
+    """A text prompt; by default the model reads it without truncation.
 
     Attributes:
         text: the prompt; empty if there is a problem.
@@ -102,7 +102,7 @@ class Prompt:
 
 
 class Prompter:
-    """Joins captions and a styler to a prompt no longer than the model reads.
+    """Joins captions and a style text to a prompt that the model can read in full.
 
     A model of 77 tokens would cut a longer prompt silently, beginning with the styler at its end.
     Here prompts are shortened by rule, and the shortening is counted.
@@ -145,7 +145,7 @@ class Prompter:
     def prompt(
         self, request: ImageRequest, *, count: Callable[[str], int], limit: int | None
     ) -> Prompt:
-        """The prompt for a request.
+        """Build the prompt for a request.
 
         Args:
             request: the sample and its image's captions.
@@ -180,14 +180,14 @@ class Prompter:
         return Prompt(text=shortened, notes=(*notes, "prompt shortened"))
 
     def _join(self, captions: Sequence[str]) -> str:
-        """Captions as sentences, then the styler; a single caption alone stays as it is."""
+        """Join captions as sentences and append the style text; keep a single caption as it is."""
         if len(captions) == 1 and not self.styler:
             return captions[0]
         text = ". ".join(caption.rstrip(" .") for caption in captions)
         return f"{text}, {self.styler}" if self.styler else f"{text}."
 
     def _shorten(self, captions: Sequence[str], fits: Callable[[str], bool]) -> str:
-        """As many words as fit beside the styler; empty if not even one does."""
+        """Keep as many words as fit with the style text; empty if no word fits."""
         words = ". ".join(caption.rstrip(" .") for caption in captions).split()
         low, high = 0, len(words)
         while low < high:  # the most words that fit lie in [low, high]
@@ -200,7 +200,7 @@ class Prompter:
 
 
 class AheadWorker:
-    """Fills the cache with pictures that will probably be requested.
+    """Worker process that fills the cache with images that are likely to be requested.
 
     It only adds complete pictures to the cache, so it changes only the duration of an epoch's end.
     If it dies, that is reported and pictures are made in place from then on.
@@ -222,7 +222,7 @@ class AheadWorker:
         self.failed = False
 
     def order(self, jobs: Sequence[Job]) -> None:
-        """Replace the list of jobs; they are done in this order. Never waits."""
+        """Replace the worker's list of jobs, which are done in order; returns immediately."""
         if not self._alive():
             if self.failed:
                 return
@@ -230,7 +230,7 @@ class AheadWorker:
         self._orders.put((0, tuple(jobs)))
 
     def pause(self) -> None:
-        """Stop after the current batch; returns when the worker is idle or has died.
+        """Stop the worker after its current batch; returns when the worker is idle or has died.
 
         A worker that is still importing its packages makes nothing, and is not waited for.
         """
@@ -250,7 +250,7 @@ class AheadWorker:
                 return
 
     def close(self) -> None:
-        """End the process; safe to call again."""
+        """Stop the process; repeated calls are safe."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -265,7 +265,7 @@ class AheadWorker:
             channel.cancel_join_thread()
 
     def begin(self) -> None:
-        """Start the process, which takes seconds; does nothing if it runs."""
+        """Start the process, which takes seconds; does nothing if the process runs."""
         if self._process is not None:
             return
         self._ready = False
@@ -286,7 +286,7 @@ class AheadWorker:
         self._process.start()
 
     def _alive(self) -> bool:
-        """Whether the worker is alive; its death is reported once."""
+        """Return whether the worker is alive; log its death once."""
         if self._process is None:
             return False
         if self._process.is_alive():
@@ -307,7 +307,7 @@ def _work(
     answers: Any,
     num_threads: int,
 ) -> None:
-    """The worker: takes the newest list, makes its pictures batch by batch."""
+    """Worker loop: take the newest list of jobs, and generate its images batch by batch."""
     # Ctrl-C reaches the whole group of processes; the trainer's close() ends this one in order
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()  # also amid a picture, which may take minutes
@@ -340,7 +340,7 @@ _NOTHING: Any = ("nothing new",)
 
 
 def _newest(orders: Any, *, wait: bool) -> Any:
-    """The last list that was sent; `_NOTHING` if there is no new one, None to end."""
+    """Newest list that was sent; `_NOTHING` without a new list, None to stop."""
     newest = _NOTHING
     try:
         newest = orders.get(timeout=PATIENCE if wait else 0)
@@ -357,14 +357,14 @@ AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """A request for a generator; ``job`` is None where there is no prompt."""
+    """A request for a generator; ``job`` is None if no prompt exists."""
 
     prompt: Prompt
     job: Job | None
 
 
 class GeneratedImages(AbstractImageSource):
-    """Makes a picture for each caption, or takes it from the cache.
+    """Generates an image for each caption, or takes the image from the cache.
 
     The picture's seed depends on the run's seed, the sample and the number of its earlier pictures,
     so two runs share their pictures, and a repeated sample gets another one. With several processes
@@ -407,11 +407,11 @@ class GeneratedImages(AbstractImageSource):
         self._cache.start()
 
     def recipe(self) -> dict[str, Any]:
-        """Plain values: the model's identity and every setting that pixels depend on."""
+        """Identity of the model and all settings that affect pixels, as plain values."""
         return dict(self._generator.recipe())
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """Pictures from the cache; missing ones are made first.
+        """Return images from the cache; generate missing images first.
 
         Raises:
             OSError: the cache cannot be written; pictures made before are still in it.
@@ -451,11 +451,11 @@ class GeneratedImages(AbstractImageSource):
 
     @property
     def works_ahead(self) -> bool:
-        """Whether there is a worker that has not failed."""
+        """Whether a worker exists that has not failed."""
         return self._worker is not None and not self._worker.failed
 
     def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
-        """Let the worker begin; with several processes each expects its own share."""
+        """Let the worker start; with several processes, each one expects its own share."""
         if self._worker is None:
             return
         rank, size = rank_and_size()
@@ -464,18 +464,18 @@ class GeneratedImages(AbstractImageSource):
         self._worker.order([job for job in jobs if job.seed % size == rank])
 
     def release(self) -> None:
-        """Free the model, if this process has loaded it; it takes seconds to load again."""
+        """Free the model if this process loaded it; loading it again takes seconds."""
         self._producer.release()
 
     def close(self) -> None:
-        """End the worker and free the model."""
+        """Stop the worker and free the model."""
         if self._worker is not None:
             self._worker.close()
         self._generator.release()
 
 
 def picture_seed(seed: int, sample_id: str, number: int) -> int:
-    """Seed of a sample's picture, in [0, 2^63).
+    """Seed of a sample's image, in [0, 2^63).
 
     Args:
         seed: the run's seed.

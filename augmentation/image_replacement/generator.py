@@ -27,7 +27,7 @@ MOST_WAITING = 64  # pictures; 200 MB of those
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One picture to make.
+    """An image to generate.
 
     Attributes:
         prompt: description of the picture.
@@ -53,15 +53,15 @@ class AbstractGenerator(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The model's name for people; it differs for other weights."""
+        """Readable name of the model, which differs for other weights."""
 
     @abstractmethod
     def recipe(self) -> Mapping[str, Any]:
-        """Plain values: the model's identity and every setting that its pixels depend on."""
+        """Identity of the model and all settings that affect its pixels, as plain values."""
 
     @abstractmethod
     def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
-        """One picture a job: ``(H, W, 3)`` in [0, 1], or None where a safety checker withholds it.
+        """Generate an image for each job: ``(H, W, 3)`` in [0, 1], or None if withheld as unsafe.
 
         A picture depends on its own job alone, not on the others of the batch. Any error here
         counts as a failure of the batch, which is then tried in halves.
@@ -69,14 +69,14 @@ class AbstractGenerator(ABC):
 
     @abstractmethod
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels of every picture."""
+        """Width and height in pixels of all images."""
 
     def start(self) -> None:
-        """Check settings and files before they are needed; raise for missing or wrong ones."""
+        """Check settings and files before they are needed; raise errors for wrong ones."""
         return None
 
     def load(self) -> None:
-        """Make ready to generate; called before `generate`, any number of times."""
+        """Load the model; called before `generate`, possibly several times."""
         return None
 
     def release(self) -> None:
@@ -85,16 +85,16 @@ class AbstractGenerator(ABC):
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens of the longest prompt that is not cut; None for any length."""
+        """Number of tokens of the longest prompt that is not truncated; None without a limit."""
         return None
 
     def count_tokens(self, text: str) -> int:
-        """Length of a prompt as the model reads it, begin and end included."""
+        """Number of tokens of a prompt, including begin and end tokens."""
         return len(text.split())
 
 
 class Producer:
-    """Makes pictures and stores them in the cache, in threads beside the next batch.
+    """Generates images, and stores them in threads while the next batch is generated.
 
     Batches are always filled up to the same size, because the arithmetic of a batch of another size
     may round otherwise: a picture is then independent of its batch. If memory runs out, the batch
@@ -111,7 +111,7 @@ class Producer:
         self._has_loaded = False
 
     def produce(self, jobs: Sequence[Job]) -> dict[Job, str]:
-        """Make the pictures that the cache lacks.
+        """Generate the images that the cache lacks.
 
         Returns:
             Problems by job; a job without an entry is in the cache.
@@ -139,25 +139,25 @@ class Producer:
         return problems
 
     def _results(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, np.ndarray | str]]:
-        """Pixels ``(H, W, 3) uint8`` or the problem, job by job, in batches."""
+        """Yield pixels ``(H, W, 3) uint8`` or the problem for each job, in batches."""
         for start in range(0, len(jobs), self.generator.batch_size):
             yield from self._attempt(jobs[start : start + self.generator.batch_size])
 
     def release(self) -> None:
-        """Free the model, if it was loaded."""
+        """Free the model if it was loaded."""
         if self._has_loaded:
             self.generator.release()
             self._has_loaded = False
 
     def find(self, job: Job) -> Path | None:
-        """Path of a job's picture in the cache, if it is there and undamaged."""
+        """Path of a job's image in the cache, or None if it is missing or damaged."""
         return self.cache.find(self._recipe(job))
 
     def _recipe(self, job: Job) -> dict[str, Any]:
         return {"prompt": job.prompt, "seed": job.seed, "generator": dict(self.generator.recipe())}
 
     def _attempt(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, np.ndarray | str]]:
-        """Pixels ``(H, W, 3) uint8`` or the problem, job by job."""
+        """Pixels ``(H, W, 3) uint8`` or the problem for each job."""
         remaining = list(jobs)
         while remaining:
             size = self._batch_size
@@ -183,7 +183,7 @@ class Producer:
     def _in_halves(
         self, jobs: Sequence[Job], failure: _Failure
     ) -> Iterator[tuple[Job, np.ndarray | str]]:
-        """Another try with a batch of half the size."""
+        """Try again with batches of half the size."""
         previous_size = self._batch_size
         self._batch_size = previous_size // 2
         if failure.no_memory:
@@ -195,7 +195,7 @@ class Producer:
             self._batch_size = previous_size
 
     def _check_picture(self, picture: np.ndarray | None) -> np.ndarray | str:
-        """Pixels ``(H, W, 3) uint8``, or their problem."""
+        """Return the pixels ``(H, W, 3) uint8``, or their problem."""
         width, height = self.generator.size()
         if picture is None:
             return "withheld by the safety checker"
@@ -210,14 +210,14 @@ class Producer:
 
 
 def _wait(waiting: deque[Future[Path]], most: int) -> None:
-    """Wait until ``most`` pictures are left to be stored; raise what failed."""
+    """Wait until at most ``most`` images are still being stored; raise errors of storing."""
     while waiting and (len(waiting) > most or waiting[0].done()):
         waiting.popleft().result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """Why a batch failed."""
+    """Reason why a batch failed."""
 
     problem: str
     no_memory: bool
@@ -231,7 +231,7 @@ def _failure(error: Exception) -> _Failure:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory ran out, on whatever device."""
+    """Return whether an error means that memory ran out, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error).lower()

@@ -30,7 +30,7 @@ FOLDER = "parts"
 
 
 class PictureWorker:
-    """Makes pictures in any process, in the cache that all share.
+    """Generates images in any process, into the cache that all processes share.
 
     Args:
         values: the part of the source of pictures, plain.
@@ -54,7 +54,7 @@ class PictureWorker:
         self.identity = source.recipe()
 
     def __call__(self, items: Sequence[ImageRequest]) -> list[dict[str, Any]]:
-        """The answer to each request, as plain values."""
+        """Return the result of each request as plain values."""
         return [
             {
                 "path": picture.path and str(picture.path),
@@ -74,7 +74,7 @@ def drawn_pictures(
     seed: int,
     plugins: Sequence[str] = (),
 ) -> Iterator[Picture]:
-    """The answers to requests, in order.
+    """Generate images for requests, in order.
 
     Args:
         source: source of pictures.
@@ -112,7 +112,7 @@ def _picture(record: dict[str, Any]) -> Picture:
 
 
 def all_requests(roster: Roster) -> list[ImageRequest]:
-    """For each caption the request of its first replacement, as curation asks for it."""
+    """Build the request for each caption's first replacement, equal to curation's request."""
     view = CurationView(roster=roster)
     requests = []
     for sample in roster.samples:
@@ -135,7 +135,7 @@ def make_ahead(
     spread: Part | None = None,
     plugins: Sequence[Name] = (),
 ) -> dict[str, int]:
-    """Make the pictures of a data set's captions.
+    """Generate the images for a dataset's captions.
 
     Args:
         data: the data set.

@@ -27,7 +27,7 @@ OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
 
 
 def import_own_parts() -> None:
-    """Let diffusers load pipelines whose parts are classes of ours.
+    """Let diffusers load pipelines that contain this framework's classes.
 
     It takes classes of other packages only from modules that are imported already. Pipelines that
     were saved before the module moved, such as the packaged one, name the earlier one.
@@ -37,18 +37,18 @@ def import_own_parts() -> None:
 
 
 def sums_of(folder: Path) -> Path:
-    """The folder of the digests of a pipeline made here: beside its folder."""
+    """Path for the checksums of a pipeline made here: beside its folder."""
     return folder.with_name(f"{folder.name}.sha256")
 
 
 def with_packaged(name: str) -> str:
-    """A pipeline's name, or the folder of the packaged one that is named, such as ``miniworld``."""
+    """Return a pipeline's name, or the folder of a packaged pipeline such as ``miniworld``."""
     packaged = PACKAGED / name
     return str(packaged) if (packaged / INDEX).is_file() else name
 
 
 def hub_files(variant: str | None) -> tuple[str, ...]:
-    """Patterns of the files that are fetched.
+    """File patterns to download from the hub.
 
     Args:
         variant: form of the weights, such as ``"fp16"``; None for the plain ones.
@@ -84,7 +84,7 @@ class PipelineFolder:
             ) from error
 
     def files(self) -> list[Path]:
-        """The dependencies of pictures, sorted: the index, and files of the parts that it names.
+        """Sorted files that images depend on: the index, and files of the parts that it names.
 
         Raises:
             ValueError: the index is none.
@@ -96,7 +96,7 @@ class PipelineFolder:
 
     @cached_property
     def kind(self) -> type:
-        """Its class.
+        """Class of the pipeline.
 
         Raises:
             ValueError: the installed diffusers lacks a pipeline of its name, or it does not make
@@ -119,15 +119,15 @@ class PipelineFolder:
         return kind
 
     def takes(self, argument: str) -> bool:
-        """Whether a call of the pipeline has this argument."""
+        """Return whether calls of the pipeline accept this argument."""
         return argument in inspect.signature(self.kind.__call__).parameters
 
     def has_variant(self, variant: str | None) -> bool:
-        """Whether weights of this form are there."""
+        """Return whether the weights exist in this variant."""
         return variant is not None and any(self.path.glob(f"*/*.{variant}*.safetensors"))
 
     def native_size(self) -> tuple[int, int]:
-        """Width and height that the network was trained at, by its configs.
+        """Width and height that the network was trained at, from its configs.
 
         Raises:
             ValueError: they do not tell.
@@ -141,12 +141,12 @@ class PipelineFolder:
 
     @property
     def _scale(self) -> int | None:
-        """Pixels on a latent's side, by the autoencoder's levels; None where they are not told."""
+        """Pixels per latent on each side, from the autoencoder's levels; None if unknown."""
         levels = self._config("vae").get("block_out_channels")
         return 2 ** (len(levels) - 1) if levels else None
 
     def check_size(self, width: int, height: int) -> None:
-        """Refuse a size in pixels that is not a whole number of latents.
+        """Raise ValueError unless the size in pixels is a whole number of latents.
 
         Raises:
             ValueError: a side is not a multiple of the pixels on a latent's side.
@@ -164,14 +164,14 @@ class PipelineFolder:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The limit of the text encoder that reads the longest prompts."""
+        """Tokenizer of the text encoder that reads the longest prompts."""
         transformers = importlib.import_module("transformers")
         folder = str(self.path / self._reader)
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
     @property
     def _reader(self) -> str:
-        """The part that turns the prompt into tokens: of several the one that is not CLIP's."""
+        """Name of the part that tokenizes the prompt; of several, the one that is not CLIP's."""
         parts = [name for name in sorted(self.index) if name.startswith("tokenizer")]
         if not self.takes("max_sequence_length"):
             return parts[0]
@@ -179,7 +179,7 @@ class PipelineFolder:
         return (long or parts)[0]
 
     def max_tokens(self, max_sequence_length: int | None) -> int:
-        """Tokens of the longest prompt that is not cut: 77 for CLIP's.
+        """Number of tokens of the longest prompt that is not truncated: 77 for CLIP.
 
         Args:
             max_sequence_length: maximum length of a prompt in the call; None: the pipeline's own.

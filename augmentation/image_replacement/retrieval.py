@@ -55,12 +55,12 @@ class EmbeddedPhotos:
 
     @cached_property
     def brightness(self) -> Tensor:
-        """``(P,) float32`` mean grey level of each photo."""
+        """Mean grey level of each photo, ``(P,) float32``."""
         return torch.stack([thumbnail.float().mean() for thumbnail in self.thumbnails])
 
 
 def find_photos(folder: str | Path) -> list[Path]:
-    """All photos in a folder and below it, in the order of their names.
+    """Find all photos in a folder and its subfolders, sorted by name.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -83,7 +83,7 @@ def find_photos(folder: str | Path) -> list[Path]:
 
 
 def thumbnail(image: Image.Image) -> Tensor:
-    """``(16, 16, 3) uint8`` mean colours of an RGB image's fields."""
+    """Mean colours of an RGB image on a grid, ``(16, 16, 3) uint8``."""
     small = image.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
     return torch.from_numpy(np.array(small, dtype=np.uint8))
 
@@ -101,7 +101,7 @@ def same_photo(embedded: EmbeddedPhotos, photo: Tensor) -> Tensor:
 
 
 class PhotoIndex:
-    """Embeds photos, and caches embeddings on disk.
+    """Embeds photos, and caches the embeddings on disk.
 
     Args:
         encoder: the space.
@@ -115,7 +115,7 @@ class PhotoIndex:
         self._thumbnails: dict[str, Tensor] = {}
 
     def embed(self, paths: Sequence[Path]) -> EmbeddedPhotos:
-        """Vectors and thumbnails of photos; unreadable ones are left out with a warning.
+        """Embeddings and thumbnails of photos; unreadable photos are skipped with a warning.
 
         Raises:
             ValueError: no photo can be opened.
@@ -139,7 +139,7 @@ class PhotoIndex:
         )
 
     def thumbnail(self, path: Path) -> Tensor:
-        """``(16, 16, 3) uint8`` of one photo.
+        """Thumbnail of one photo, ``(16, 16, 3) uint8``.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -153,7 +153,7 @@ class PhotoIndex:
         return self._thumbnails[key]
 
     def _seen(self, path: Path) -> list[tuple[Any, Tensor]]:
-        """The photo for the encoder, with its thumbnail; nothing if it cannot be opened."""
+        """The photo for the encoder, with its thumbnail; None if it cannot be opened."""
         try:
             photo = load_rgb(path)
         except (ValueError, OSError) as error:
@@ -186,7 +186,7 @@ class PhotoIndex:
 
 
 def _key(path: Path) -> str:
-    """A key of a file's current state, or of a path without a file."""
+    """Cache key of a file's current state, or of a path without a file."""
     try:
         stamp = photo_stamp(path)
     except OSError:
@@ -215,7 +215,7 @@ NOTHING_NEAR = "no photo of the pool is like the caption"
 
 
 class Retrieval(AbstractImageSource):
-    """Returns for each caption the nearest photo of a pool in a joint space.
+    """Returns, for each caption, the nearest photo of a pool in a joint embedding space.
 
     It never returns a photo that the sample has or had, nor one of the excluded rosters, even under
     another name, size or file format. A repeated sample gets the next nearest photo; one whose own
@@ -288,11 +288,11 @@ class Retrieval(AbstractImageSource):
         self.release()
 
     def release(self) -> None:
-        """Leave the accelerator to training, if the encoder can."""
+        """Free the encoder's GPU memory, if the encoder supports it."""
         leave_device(self._index.encoder)
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """The nearest photos; ``seed`` is not used."""
+        """Return the nearest photos; ``seed`` is ignored."""
         if not requests:
             return []
         pool = self._load_pool()
@@ -311,7 +311,7 @@ class Retrieval(AbstractImageSource):
         return pictures
 
     def _taken(self, pool: EmbeddedPhotos, requests: Sequence[ImageRequest]) -> Tensor:
-        """``(P,) bool``: photos of the pool that samples were given, where none is given twice.
+        """Pool photos that samples already use, ``(P,) bool``, if no photo may be used twice.
 
         Raises:
             ValueError: a picture that was given cannot be opened.
@@ -325,7 +325,7 @@ class Retrieval(AbstractImageSource):
         return taken
 
     def _similarities(self, pool: EmbeddedPhotos, texts: Tensor) -> Tensor:
-        """Cosines ``(T, P) float32`` of texts and photos, or of texts and photos' captions."""
+        """Cosines ``(T, P) float32`` of texts with photos, or with the photos' captions."""
         if self._captions is None:
             return texts @ pool.vectors.T
         vectors, photo_of = self._caption_vectors(pool, self._captions)
@@ -336,7 +336,7 @@ class Retrieval(AbstractImageSource):
     def _caption_vectors(
         self, pool: EmbeddedPhotos, captions: dict[str, list[str]]
     ) -> tuple[Tensor, Tensor]:
-        """Unit vectors ``(C, D) float32`` of the pool's captions, and each one's photo ``(C,)``."""
+        """Unit vectors ``(C, D) float32`` of the pool's captions, and their photos ``(C,)``."""
         if self._texts is None:
             pairs = [
                 (text, row)
@@ -392,7 +392,7 @@ class Retrieval(AbstractImageSource):
 
 
 def _place(path: Path) -> str:
-    """A photo's file, whatever the folder that the process was started in."""
+    """Absolute path of a photo's file."""
     return os.path.realpath(path)
 
 

@@ -45,7 +45,7 @@ CONFIG, PICTURES, METRICS = "config.yaml", "pictures.jsonl", "metrics.json"
 
 
 def image_requests(roster: Roster, per: Per = "photo") -> dict[str, ImageRequest]:
-    """A request for each photo, for a picture of its first caption, by image id.
+    """Request an image of each photo's first caption, by image id.
 
     With ``per="caption"`` one for each caption, by sample id.
     """
@@ -71,7 +71,7 @@ def make_pictures(
     per: Per = "photo",
     elsewhere: Callable[[Sequence[ImageRequest]], Iterator[Picture]] | None = None,
 ) -> dict[str, Picture]:
-    """A picture for each photo of a roster, by image id, or for each caption, by sample id.
+    """Generate an image for each photo, by image id, or for each caption, by sample id.
 
     Args:
         source: makes or retrieves them; None: the photos themselves.
@@ -96,7 +96,7 @@ def make_pictures(
 
 
 def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> Path:
-    """Write pictures with the photos' captions as a data set that `read_jsonl` reads.
+    """Write images with the photos' captions as a dataset that `read_jsonl` can read.
 
     Returns:
         The folder to which the pictures' names are relative.
@@ -145,7 +145,7 @@ def round_trip(
     out: Name,
     plugins: Sequence[Name] = (),
 ) -> dict[str, float]:
-    """One row of the table.
+    """Evaluate one row of the table.
 
     Pictures that could not be made are counted and left out of the scores.
 
@@ -210,12 +210,12 @@ def round_trip(
 
 
 def _check_captioner(run: RunFolder) -> None:
-    """Raise where a run cannot caption, before pictures are drawn: that may take hours."""
+    """Raise an error if a run cannot caption, before images are generated, which takes hours."""
     run.tested_checkpoint(run.config().monitor)
 
 
 def _data(name: str, pictures: Path, folder: Path) -> DictConfig:
-    """A data set's config that reads the pictures for every split."""
+    """Config of a dataset that reads the images for every split."""
     reader = {
         "_target_": "captioning.data.readers.jsonl.read_jsonl",
         "name": name,

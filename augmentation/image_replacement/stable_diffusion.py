@@ -34,7 +34,7 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 
 
 class StableDiffusion(AbstractGenerator):
-    """A pipeline with all its settings; weights are read from safetensors alone, when first needed.
+    """A diffusers pipeline with all its settings; safetensors weights are loaded on demand.
 
     Each picture has its own random generator, on the CPU, so its noise is the same on every device
     and in every batch.
@@ -111,7 +111,7 @@ class StableDiffusion(AbstractGenerator):
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of the files that the model is read from, and of the low-rank weights.
+        """SHA-256 of the model's files and of the LoRA weights.
 
         Cards and other files in the folders do not affect pictures.
 
@@ -130,7 +130,7 @@ class StableDiffusion(AbstractGenerator):
 
     @cached_property
     def folder(self) -> Path:
-        """The pipeline's folder, downloaded from the hub if necessary."""
+        """Folder of the pipeline, downloaded from the hub if necessary."""
         files = hub_files(self.variant)
         instead = f"curation/image_source=small_diffusion (files to fetch: {', '.join(files)})"
         return model_folder(with_packaged(self.model), instead=instead, marker=INDEX, files=files)
@@ -140,7 +140,7 @@ class StableDiffusion(AbstractGenerator):
         return PipelineFolder(self.folder)
 
     def recipe(self) -> Mapping[str, Any]:
-        """Model and settings, without batch size and device, which do not change pictures."""
+        """Model and settings, without batch size and device, which do not change images."""
         width, height = self.size()
         return {
             "model": Path(self.model).name,
@@ -157,7 +157,7 @@ class StableDiffusion(AbstractGenerator):
         }
 
     def _later_settings(self) -> dict[str, Any]:
-        """Settings that came later; unset they are left out, so that older pictures stay valid."""
+        """Settings added later; unset ones are omitted, so that cached images stay valid."""
         settings = {
             "variant": self.variant if self._files.has_variant(self.variant) else None,
             "max_sequence_length": self.max_sequence_length,
@@ -173,11 +173,11 @@ class StableDiffusion(AbstractGenerator):
 
     @property
     def max_tokens(self) -> int:
-        """Length of the text encoder's input: 77 for CLIP's."""
+        """Input length of the text encoder in tokens: 77 for CLIP."""
         return self._files.max_tokens(self.max_sequence_length)
 
     def count_tokens(self, text: str) -> int:
-        """Tokens with begin and end."""
+        """Number of tokens, including begin and end tokens."""
         return len(self._files.tokenizer(text, verbose=False).input_ids)
 
     def start(self) -> None:
@@ -271,7 +271,7 @@ class StableDiffusion(AbstractGenerator):
 
     @torch.inference_mode()
     def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
-        """Pictures of a batch, see `AbstractGenerator.generate`."""
+        """Generate the images of a batch, see `AbstractGenerator.generate`."""
         self.load()
         width, height = self.size()
         # not every pipeline takes these
@@ -319,7 +319,7 @@ class StableDiffusion(AbstractGenerator):
 
 
 def _without_checker(index: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that leave a safety checker out, for pipelines that know of one."""
+    """Arguments that switch the safety checker off, for pipelines that have one."""
     if "safety_checker" not in index:
         return {}
     return {"safety_checker": None, "requires_safety_checker": False}
@@ -334,7 +334,7 @@ def _tells_no_cut(record: logging.LogRecord) -> bool:
 
 
 def _low_rank_files(folder: Path) -> list[Path]:
-    """Low-rank weights in a folder, sorted."""
+    """Sorted LoRA weight files in a folder."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(
@@ -350,7 +350,7 @@ def _file_digest(path: Path) -> bytes:
 
 
 def _optional(package: str, remedy: str) -> Any:
-    """An optional package, imported when it is first needed."""
+    """Import an optional package when it is first needed."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:

@@ -65,7 +65,7 @@ HELD_BACK: tuple[Split, ...] = ("val", "test")
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How folders and tables are read: as the journal's run or check has read them.
+    """Settings for reading folders and tables as the journal's run or check read them.
 
     Attributes:
         options: arguments of `captioning.data.readers.own.own.read_own`, such as ``layout``.
@@ -82,7 +82,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Edited:
-    """A set with a journal's edits.
+    """A dataset with the edits of a journal applied.
 
     Attributes:
         view: view of the part that the journal is of.
@@ -102,7 +102,7 @@ class Edited:
 
 
 def apply(journal: str | Path, roster: Roster) -> CurationView:
-    """The annotations with the journal's edits applied.
+    """Return the annotations with the journal's edits applied.
 
     Raises:
         FileNotFoundError, ValueError: see `curation.journal.journal.replay`; for other annotations
@@ -142,7 +142,7 @@ def apply_to_files(
     photos: str | None = None,
     reading: Reading | None = None,
 ) -> tuple[Path, CurationView, str, int]:
-    """Write annotations with a journal's edits, and a card.
+    """Write annotations with a journal's edits applied, and a dataset card.
 
     Args:
         journal: its file, or a run folder.
@@ -195,13 +195,13 @@ def apply_to_files(
 
 
 def _is_folder(first: Path) -> bool:
-    """Whether a set is read, and not one of its files."""
+    """Return whether to read a whole dataset and not only one of its files."""
     is_hub = "@" in str(first) and not first.exists()
     return first.is_dir() or is_hub or first.name in (imagefolder.LINES, imagefolder.TABLE)
 
 
 def _is_plain(first: Path, number: int) -> bool:
-    """Whether `read_annotations` is for a file."""
+    """Return whether `read_annotations` can read a file."""
     if str(first).startswith("pycocoevalcap:") or number > 1:
         return True
     if _is_folder(first):
@@ -226,7 +226,7 @@ def _read_plain(
     images: str | None,
     reading: Reading,
 ) -> Edited:
-    """A file without its photos; if that is not what the journal is of, as a set of one file."""
+    """Read a file without its photos; if it does not match the journal, read it as a dataset."""
     try:
         view = apply(journal, read_annotations(annotations, split=split, images=images))
     except ValueError as error:
@@ -245,7 +245,7 @@ def _read_plain(
 
 
 def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) -> Edited:
-    """A folder, or the folder of a file, with the journal's edits.
+    """Read a folder, or the folder of a file, and apply the journal's edits.
 
     Raises:
         ValueError, OSError: it cannot be read, or no part of it is what the journal is of.
@@ -272,7 +272,7 @@ def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) ->
 
 
 def _ways(part: Part | None, reading: Reading) -> Iterator[dict[str, Any]]:
-    """The ways in which a set can have been read that a journal is of, the likeliest first.
+    """Yield reading options that the journal's run or check may have used, likeliest first.
 
     A check reads all; a run the training photos, with or without drawn ones. Photos may be gone by
     now.
@@ -326,7 +326,7 @@ def _edited(
 
 
 def _named(view: CurationView, journal: str) -> CurationView:
-    """With the run's name for the set, not the path of the file that it was read from."""
+    """Rename a roster to the name in the journal; files would otherwise be named by their path."""
     header, _ = read_journal(journal)
     return replace(view, roster=replace(view.roster, name=header.roster))
 
@@ -340,7 +340,7 @@ def _apply_to_folder(
     photos: str | None,
     reading: Reading,
 ) -> tuple[Path, CurationView, str, int]:
-    """See `apply_to_files`."""
+    """Apply edits to a folder and write a new folder, see `apply_to_files`."""
     name = first.parent.resolve().name if first.is_file() else first.resolve().name
     path = Path(out or f"{name.partition('@')[0]}-curated")
     if is_taken(path):
@@ -366,7 +366,7 @@ def _apply_to_folder(
 
 
 def _format_of(edited: Edited) -> str:
-    """The format that is the most like a layout, has a place for ids, and needs no lost photos."""
+    """Choose the format closest to the layout that stores ids and needs no missing photos."""
     if edited.questions:
         return "messages"
     format = FORMAT_OF.get(edited.kind, "jsonl")
@@ -391,7 +391,7 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
 
 
 def _write_file(edited: Edited, path: Path, name: str) -> int:
-    """Write one file of a set, by its ending, and return the number of its captions.
+    """Write one file in the format of its suffix, and return its number of captions.
 
     Raises:
         ValueError: the set has splits, for which the file has no place.
@@ -418,7 +418,7 @@ def _write_file(edited: Edited, path: Path, name: str) -> int:
 
 
 def _write_tokens(curated: Sequence[Picture], path: Path) -> None:
-    """Flickr8k's token file; the captions of a picture get new numbers where some are removed."""
+    """Write Flickr8k's token file; renumber the captions of an image if some were removed."""
     write_lines(
         path,
         (
@@ -436,7 +436,7 @@ HEAD_BYTES = 1 << 16  # read from a file's start to recognise its format
 def read_annotations(
     paths: Sequence[str | Path], *, split: str | None = None, images: str | Path | None = None
 ) -> Roster:
-    """The captions of a split, as a run reads them.
+    """Read the captions of a split as a run reads them.
 
     Args:
         paths: COCO captions JSON (several are read as one), a Karpathy ``dataset_*.json``,
@@ -497,7 +497,7 @@ def _kind(path: Path) -> str:
 
 
 def read_samples(path: str | Path) -> Roster:
-    """A roster from JSON lines, one sample a line.
+    """Read a roster from JSON Lines with one sample on each line.
 
     Raises:
         ValueError: a line that is not an object with the four text fields, or a repeated id.

@@ -42,7 +42,7 @@ _APART = "-._ 0-9"  # characters around such a word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A picture of the curated set with its captions.
+    """An image of the curated dataset with its captions.
 
     Attributes:
         image_id: the roster's, with the picture's name after it where it replaced another; no two
@@ -65,7 +65,7 @@ def pictures(
     splits: Mapping[Path, Split] | None = None,
     beside: Mapping[Split, Roster] | None = None,
 ) -> list[Picture]:
-    """The live samples that have a caption by picture, in roster order.
+    """Group the live captioned samples by image, in roster order.
 
     Samples that still wait for a caption hold a placeholder, and are left out. A picture that
     stands for several images has the captions of all, and, if it is a photo of the roster, the id
@@ -99,7 +99,7 @@ def pictures(
 def _pictures(
     view: CurationView, names: Mapping[Path, str], splits: Mapping[Path, Split], split: Split | None
 ) -> Iterator[Picture]:
-    """The pictures of a view; ``split`` is that of all, where ``splits`` do not tell."""
+    """Group the samples of a view by image; ``split`` is used if ``splits`` does not name one."""
     samples_by_path: dict[Path, list[Sample]] = {}
     for sample in captioned(view.samples()):
         samples_by_path.setdefault(sample.image_path, []).append(sample)
@@ -121,7 +121,7 @@ def _pictures(
 
 
 def _names(paths: Iterable[Path], roots: Collection[Path | None]) -> dict[Path, str]:
-    """Names of photos by path.
+    """Map each photo's path to its name in the exported dataset.
 
     Args:
         paths: paths of all photos.
@@ -141,7 +141,7 @@ def _names(paths: Iterable[Path], roots: Collection[Path | None]) -> dict[Path, 
 
 
 def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequence[Picture]]]:
-    """The pictures of each split; all of them with None where the set has no splits.
+    """Group images by split; one group with key None if the dataset has no splits.
 
     Raises:
         ValueError: some pictures have a split and others have none.
@@ -157,12 +157,12 @@ def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequen
 
 
 def captioned(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples that wait for no caption."""
+    """Samples that have a caption, without samples that still wait for one."""
     return [sample for sample in samples if not waits_for_caption(sample)]
 
 
 def _own_ids(roster: Roster) -> dict[Path, str]:
-    """The image id of each photo: that of most of its captions, of equally many the first."""
+    """Image id of each photo: the id of most of its captions, and on ties the first id."""
     counts: dict[Path, dict[str, int]] = {}
     for sample in roster.samples:
         own = counts.setdefault(sample.image_path, {})
@@ -171,7 +171,7 @@ def _own_ids(roster: Roster) -> dict[Path, str]:
 
 
 def _possible_ids(image_id: str, path: Path, *, new: bool) -> Iterator[str]:
-    """Ids of a picture, the best first; it takes the first that no other has."""
+    """Yield candidate ids of an image, best first; the first unused candidate is taken."""
     if not new:
         yield image_id
     yield f"{image_id}/{path.stem}"
@@ -190,7 +190,7 @@ def _check_names(curated: Sequence[Picture]) -> None:
 
 
 def set_digest(curated: Sequence[Picture], *, photos: bool) -> str:
-    """16 hex digits of a set's names, captions and splits, and of its photos' sizes and times.
+    """Hash a dataset's names, captions, splits, photo sizes and times to 16 hexadecimal digits.
 
     Args:
         curated: the pictures.
@@ -216,7 +216,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
-    """Names under which pictures of one split lie in an image folder, by their own names.
+    """Map image names to file names that are safe in an image folder of one split.
 
     `datasets` takes a word such as ``test`` in the name of a file or folder for a split, and leaves
     files alone that begin with a dot: an ``x`` goes before such a word.
@@ -237,7 +237,7 @@ def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
 
 
 def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
-    """COCO's captions JSON.
+    """Write COCO captions JSON.
 
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
@@ -279,7 +279,7 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
 
 
 def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
-    """JSON Lines: ``image``, ``image_id``, ``captions``, with ``sample_ids`` and ``origins``.
+    """Write JSON Lines: ``image``, ``image_id``, ``captions``, ``sample_ids`` and ``origins``.
 
     And ``split``, where pictures are of several.
     """
@@ -293,7 +293,7 @@ def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
 
 
 def write_metadata(curated: Sequence[Picture], path: Path, names: Mapping[str, str]) -> None:
-    """An image folder's ``metadata.jsonl``: ``file_name`` and ``captions`` a line.
+    """Write ``metadata.jsonl`` of an image folder: ``file_name`` and ``captions`` on each line.
 
     Args:
         curated: the pictures.
@@ -322,7 +322,7 @@ def _line(head: dict[str, Any], picture: Picture) -> str:
 
 
 def told_fields(curated: Sequence[Picture]) -> tuple[str, ...]:
-    """Fields that some captions have beside text, id and origin; see `caption_fields`."""
+    """Optional fields that at least one caption needs; see `caption_fields`."""
     fields = {
         "weights": lambda sample: sample.weight != 1,
         "masked_words": lambda sample: bool(sample.masks),
@@ -333,7 +333,7 @@ def told_fields(curated: Sequence[Picture]) -> tuple[str, ...]:
 
 
 def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]]:
-    """The fields written for a picture's captions, by name: a value a caption.
+    """Fields to write for an image's captions: a list by field name, with one value per caption.
 
     Args:
         picture: the set's picture.
@@ -357,7 +357,7 @@ def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]
 def place_photos(
     curated: Sequence[Picture], folder: Path, *, copy: bool, is_needed: bool = False
 ) -> None:
-    """Put the pictures below ``folder``, which is a new one, under their names.
+    """Copy or link the images into a new folder under their exported names.
 
     Args:
         curated: the pictures.
@@ -399,7 +399,7 @@ def _copy(source: Path, target: Path, *, is_needed: bool) -> None:
 
 
 def photo_bytes(path: Path, *, is_needed: bool = True) -> bytes:
-    """The bytes of a picture.
+    """Read the bytes of an image.
 
     Raises:
         FileNotFoundError: it is gone; names it.

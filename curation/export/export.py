@@ -69,7 +69,7 @@ _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 
 
 def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
-    """``data/train-00000-of-00001.parquet`` and so on, as the hub's data sets have it.
+    """Write ``data/train-00000-of-00001.parquet`` and so on, as datasets on the Hugging Face hub.
 
     Without splits they are ``data/data-00000-of-00001.parquet``: no name says one.
 
@@ -92,7 +92,7 @@ def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None 
 
 
 def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
-    """The files that ``save_to_disk`` writes; ``datasets.load_from_disk(FOLDER)`` reads it.
+    """Write the files of ``save_to_disk``, for ``datasets.load_from_disk(FOLDER)``.
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
@@ -130,14 +130,14 @@ def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None
 
 
 def _add_split(folder: Path, name: str) -> None:
-    """Name a split in the file by which ``datasets`` knows a folder of several."""
+    """Add a split to the file in which ``datasets`` lists the splits of a folder."""
     path = folder / "dataset_dict.json"
     splits = read_json(path, dict)["splits"] if path.is_file() else []
     write_json(path, {"splits": [*splits, name]})
 
 
 def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
-    """``000000.tar`` and so on: ``KEY.jpg``, its first caption as ``KEY.txt``, all in ``KEY.json``.
+    """Write ``000000.tar`` and so on, with ``KEY.jpg``, ``KEY.txt`` and ``KEY.json`` per photo.
 
     The key is the picture's name without suffix, dots being ``_``. Photos of other types become
     JPEG, as loaders of shards want one type.
@@ -160,7 +160,7 @@ def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | No
 
 
 def _keys(curated: Sequence[Picture]) -> dict[str, str]:
-    """Keys in shards by names of pictures; each is of one picture alone."""
+    """Map image names to keys in shards; each key belongs to one image only."""
     keys: dict[str, str] = {}
     taken: set[str] = set()
     for picture in curated:
@@ -174,7 +174,7 @@ def _keys(curated: Sequence[Picture]) -> dict[str, str]:
 
 
 def _jpeg(picture: Picture) -> bytes:
-    """The bytes of a photo as JPEG: its own, if it is one."""
+    """Return a photo as JPEG bytes; a JPEG file is returned unchanged."""
     data = photo_bytes(picture.path)
     if data.startswith(_JPEG):
         return data
@@ -184,12 +184,12 @@ def _jpeg(picture: Picture) -> bytes:
 
 
 def _member(name: str, data: bytes) -> tuple[bytes, bytes, bytes]:
-    """A file of a tar file, its header before it, and zeros to the next block."""
+    """Return a tar member: header, file content, and zeros up to the next block."""
     return _header(name, len(data)), data, _ZEROS[: -len(data) % tarfile.BLOCKSIZE]
 
 
 def _header(name: str, size: int) -> bytes:
-    """What `tarfile` writes, in a fifth of the time: name, size and checksum are put in a blank."""
+    """Build a tar header from a template, five times faster than `tarfile`."""
     raw = name.encode(errors="surrogateescape")
     if len(raw) > tarfile.LENGTH_NAME or size >= 8**11:
         member = tarfile.TarInfo(name)
@@ -208,13 +208,13 @@ def _parts(curated: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
 
 
 def _fields(picture: Picture, told: Sequence[str]) -> dict[str, Any]:
-    """What is said of a picture beside it: its name, too, which decoded photos have lost."""
+    """Metadata of an image, with its name, which decoded photos no longer have."""
     names = {"file_name": picture.file_name, "image_id": picture.image_id}
     return {**names, **caption_fields(picture, told)}
 
 
 def _features(told: Sequence[str]) -> dict[str, Any]:
-    """The columns as ``datasets`` describes them; the same in all files of a set."""
+    """Description of the columns for ``datasets``; equal in all files of a dataset."""
     strings = _listed("string")
     return {
         "image": {"_type": "Image"},
@@ -245,7 +245,7 @@ def _schema(told: Sequence[str]) -> Any:
 
 
 def _tables(part: Sequence[Picture], told: Sequence[str], schema: Any) -> Iterator[Any]:
-    """Tables of up to `ROWS` rows and about `BYTES_AT_ONCE`, in order."""
+    """Yield tables of up to `ROWS` rows and about `BYTES_AT_ONCE` bytes, in order."""
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
     image = schema.field("image").type
     begin, photos, size = 0, [], 0
@@ -312,7 +312,7 @@ def export(
     about_splits: str = "",
     beside: Mapping[Split, Roster] | None = None,
 ) -> int:
-    """Write the curated set with its journal and its card; returns the number of captions.
+    """Write the curated dataset, its journal and card; return the number of captions.
 
     Photos that still wait for a caption are left out, and the card says how many. The folder
     appears whole or not at all.
@@ -370,7 +370,7 @@ def export(
 
 
 def _check_place(folder: Path, format: str, photos: str) -> None:
-    """See `export`."""
+    """Raise ValueError if the folder or the options do not allow the export."""
     if format in BESIDE and photos == "none":
         name = "an image folder" if format == "imagefolder" else "a folder of text files"
         raise ValueError(f"{name} must contain photos: choose --photos copy or link")
@@ -392,7 +392,7 @@ def _left_out(number: int) -> str:
 
 
 def _told_apart(curated: Sequence[Picture]) -> Sequence[Picture]:
-    """Pictures of splits that are written to one file; ids that two have begin with the split.
+    """Merge images of several splits for one file; duplicate ids are prefixed with the split.
 
     Raises:
         ValueError: a photo is in two splits.
@@ -421,7 +421,7 @@ def _told_apart(curated: Sequence[Picture]) -> Sequence[Picture]:
 
 
 def _sizes_of_splits(curated: Sequence[Picture], told: Sequence[str]) -> str:
-    """What the card says of the splits; empty where there are none."""
+    """Text of the card about the sizes of the splits; empty without splits."""
     sizes = [
         f"{split} {len(group):,} photos, {sum(len(p.samples) for p in group):,} captions"
         for split, group in of_splits(curated)
@@ -431,7 +431,7 @@ def _sizes_of_splits(curated: Sequence[Picture], told: Sequence[str]) -> str:
 
 
 def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, Any] | None:
-    """Which files ``datasets.load_dataset`` takes, by split; None: it finds them.
+    """Data files for ``datasets.load_dataset`` by split; None if it finds the files by itself.
 
     It knows what it has read of a folder by the folder's name and these lines alone, so they tell
     one content from another.
@@ -450,7 +450,7 @@ def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, 
 
 
 def _named(pattern: str, split: Split | None) -> str:
-    """The name of a split's files."""
+    """File name for a split."""
     name = "" if split is None else HUB_NAMES[split]
     marks = {"_split": name and f"_{name}", "split_": name and f"{name}-"}
     return pattern.format(**marks, **{"split/": name and f"{name}/"})
@@ -465,7 +465,7 @@ def _write_set(
     photos: str,
     style: Style,
 ) -> dict[str, str]:
-    """Write the captions and pictures; what each file holds."""
+    """Write the captions and images, and return a description of each file."""
     if format == "journal":
         return {}
     if format in PACKED:
@@ -494,7 +494,7 @@ def _write_captions(
     photos: str,
     style: Style,
 ) -> list[str]:
-    """Write the captions in files of their own; the files' names."""
+    """Write the caption files, and return their names."""
     parts: Sequence[tuple[Split | None, Sequence[Picture]]] = of_splits(curated)
     parts = [(None, curated)] if format in ROWS_SAY else parts
     pattern = style.pattern if format == "messages" else LOADED[format][0]
@@ -533,7 +533,7 @@ def _write_imagefolder(curated: Sequence[Picture], folder: Path, *, copy: bool) 
 
 
 def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder under a hidden name, then put it in place.
+    """Fill a hidden temporary folder, then move it into place.
 
     Raises:
         ValueError: something is there by then.
@@ -560,7 +560,7 @@ def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _named_error(error: OSError, folder: Path, part: Path | None) -> OSError:
-    """The error with what is to be done, and the name by which users know the place."""
+    """Return the error with a remedy and with the folder's final name."""
     name = None if error.filename is None else Path(os.fsdecode(error.filename))
     about_folder = part is None or name is None or name.is_relative_to(part)
     number = error.errno or 0

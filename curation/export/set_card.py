@@ -48,7 +48,7 @@ def card(
     loaded: Mapping[str, Any] | None = None,
     splits: str = "",
 ) -> str:
-    """The edits, their policy and date, and the command that repeats them; Markdown.
+    """Return the dataset card as Markdown: edits, policy, date, and the command to repeat them.
 
     Args:
         view: the roster and all edits.
@@ -100,7 +100,7 @@ def card(
 
 
 def _masked(live: Sequence[Sample]) -> str:
-    """What the files cannot carry."""
+    """Text about masked words, which the exported files cannot store."""
     spans = [mask for sample in live for mask in sample.masks]
     captions = sum(bool(sample.masks) for sample in live)
     return (
@@ -156,7 +156,7 @@ def _origin(header: Header, num_live: int, versions: Mapping[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown takes for nothing but text."""
+    """Escape a text so that Markdown shows it unchanged."""
     marks = {ord(mark): f"&#{ord(mark)};" for mark in "\\`*_{}[]<>#|&!"}
     return " ".join(text.split()).translate(marks)
 

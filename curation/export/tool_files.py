@@ -38,7 +38,7 @@ _HIDDEN = re.compile(r"(?<![^/])(?=\.)")
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How formats are written that have several forms.
+    """Options of export formats that have several forms.
 
     Attributes:
         form: ``"sharegpt"`` (LLaMA-Factory) or ``"llava"``, of messages; ``"kohya"``, of text
@@ -57,11 +57,11 @@ class Style:
 
     @property
     def pattern(self) -> str:
-        """The names of files of messages, with a place for the split."""
+        """File name of messages with a placeholder for the split."""
         return "messages{_split}.jsonl" if self.form is None else "conversations{_split}.json"
 
     def check(self, format: str) -> None:
-        """Refuse options that a format lacks.
+        """Raise ValueError for options that the format does not support.
 
         Raises:
             ValueError: names the option.
@@ -81,19 +81,19 @@ class Style:
             )
 
     def asking(self, questions: Mapping[Split, Mapping[str, str]]) -> Style:
-        """The same with the questions of a run's splits, of which train was curated."""
+        """Return this style with the questions of a run's splits; only train was curated."""
         beside = {split: asked for split, asked in questions.items() if split != "train"}
         return replace(self, questions=questions.get("train", {}), beside=beside)
 
     def asked(self, sample: Sample, split: Split | None) -> str:
-        """The question whose answer a caption is."""
+        """Return the question that a caption answers."""
         questions = self.questions if split is None else self.beside.get(split, self.questions)
         own = questions.get(sample.sample_id, "").replace(_PLACE, " ").strip()
         return own or self.question or QUESTION
 
 
 def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, photos: str) -> None:
-    """Chats of one question and one answer, a caption each.
+    """Write each caption as a chat with one question and one answer.
 
     Plain: JSON Lines of ``messages`` and ``images``, as TRL and ms-swift read them. Otherwise a
     JSON list of ``conversations``. Photos are named below the file's folder, if they are there.
@@ -111,7 +111,7 @@ def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, phot
 
 
 def write_messages_index(path: Path, files: Mapping[Split | None, str]) -> None:
-    """``dataset_info.json``, which describes a folder's files to LLaMA-Factory."""
+    """Write ``dataset_info.json``, which describes the files to LLaMA-Factory."""
     columns = {"messages": "conversations", "images": "images"}
     about = {"formatting": "sharegpt", "columns": columns}
     sets = {
@@ -144,7 +144,7 @@ def _chat(picture: Picture, sample: Sample, photo: str, style: Style) -> dict[st
 
 
 def _listed(values: Iterable[str]) -> Iterator[str]:
-    """Lines of a JSON list, one a value."""
+    """Yield the lines of a JSON list, with one value per line."""
     before = "["
     for value in values:
         yield before + value
@@ -153,7 +153,7 @@ def _listed(values: Iterable[str]) -> Iterator[str]:
 
 
 def write_csv(curated: Sequence[Picture], path: Path) -> None:
-    """A row a caption: file, caption, ids, split, and further fields of captions."""
+    """Write CSV with one row per caption: file, caption, ids, split, and optional fields."""
     told = told_fields(curated)
     names = [("captions", "caption"), ("sample_ids", "sample_id"), ("origins", "origin")]
     names += [(name, name if name == "masked_words" else name.removesuffix("s")) for name in told]
@@ -183,7 +183,7 @@ def _row(cells: Sequence[Any]) -> str:
 
 
 def write_karpathy(curated: Sequence[Picture], path: Path, *, name: str) -> None:
-    """Karpathy's JSON; the format needs splits, and a set without has ``train`` alone."""
+    """Write Karpathy's JSON; a dataset without splits gets the split ``train``."""
     sentence_id = 0
     images = []
     numeric = all(_is_number(picture.image_id) for picture in curated)
@@ -217,14 +217,14 @@ def _is_number(image_id: str) -> bool:
 
 
 def _tokens(caption: str) -> list[str]:
-    """The words of a caption in small letters, without punctuation."""
+    """Split a caption into lower-case words without punctuation."""
     return caption.lower().translate(str.maketrans("", "", string.punctuation)).split()
 
 
 def write_text_files(
     curated: Sequence[Picture], folder: Path, *, style: Style, copy: bool
 ) -> dict[str, str]:
-    """Photos with a ``.txt`` of the same name beside them, a caption a line; the content of files.
+    """Write each photo with a ``.txt`` file of its captions; return a description of the files.
 
     Splits are folders; in kohya's form these have a folder ``N_photos``, without folders below.
 
@@ -247,7 +247,7 @@ def write_text_files(
 
 
 def _text_names(curated: Sequence[Picture], split: Split | None, style: Style) -> dict[str, str]:
-    """Names of photos beside text files, by their own.
+    """Map image names to names of photos that have a text file beside them.
 
     Readers take folders for splits by their names, and leave hidden files alone: there an ``x``
     goes before the word or the dot. Folders with repeats of their own keep these in kohya's form.

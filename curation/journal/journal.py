@@ -33,7 +33,7 @@ FIELDS = ("sample_id", "action", "value", "origin", "reason", "policy", "epoch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The annotations that a journal belongs to.
+    """First line of a journal: the annotations that the journal belongs to.
 
     Attributes:
         roster: name of the data set and split.
@@ -46,11 +46,11 @@ class Header:
     seed: int = 0
 
     def line(self) -> str:
-        """The file's first line, without the line end."""
+        """First line of the file, without the line break."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)})
 
     def check(self, roster: Roster, where: str) -> None:
-        """Refuse a roster of other annotations.
+        """Raise ValueError if the roster comes from other annotations.
 
         Raises:
             ValueError: the fingerprints differ.
@@ -64,7 +64,7 @@ class Header:
 
 
 def encode(edit: Edit) -> str:
-    """An edit as one JSON line, without the line end."""
+    """Encode an edit as one JSON line, without the line break."""
     # spelled out: an encoder of the standard library takes three times as long for a record
     value = "null" if edit.value is None else _QUOTED(edit.value)
     return (
@@ -75,7 +75,7 @@ def encode(edit: Edit) -> str:
 
 
 def decode(line: str, where: str) -> Edit:
-    """The edit of a JSON line.
+    """Decode an edit from a JSON line.
 
     Raises:
         ValueError: not JSON, or not an edit; the message starts with ``where``.
@@ -102,12 +102,12 @@ def decode(line: str, where: str) -> Edit:
 
 
 def write_journal(path: str | Path, header: Header, lines: Iterable[str]) -> None:
-    """Write a complete journal; the file is replaced in one step or stays as it was."""
+    """Write a complete journal; the file is replaced atomically."""
     write_lines(path, (header.line(), *lines))
 
 
 def append_lines(path: str | Path, lines: Sequence[str]) -> None:
-    """Add an epoch's edits in one write, on the disk when this returns.
+    """Append an epoch's edits in one write, and flush them to disk.
 
     Raises:
         OSError: the disk is full, or cannot be written.
@@ -125,7 +125,7 @@ def append_lines(path: str | Path, lines: Sequence[str]) -> None:
 
 
 def find_journal(path: str | Path) -> Path:
-    """The journal's file, given it or its run folder.
+    """Find the journal's file from its path or from the path of its run folder.
 
     Raises:
         FileNotFoundError: there is none.
@@ -140,7 +140,7 @@ def find_journal(path: str | Path) -> Path:
 
 
 def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
-    """Header and edits of a journal.
+    """Read the header and the edits of a journal.
 
     Raises:
         FileNotFoundError: no such file.
@@ -161,7 +161,7 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
 
 
 def _check_once(edits: Sequence[Edit], path: Path) -> None:
-    """Refuse a sample that is edited twice in one way in one epoch: no policy does that."""
+    """Raise ValueError if one sample has two equal kinds of edit in one epoch."""
     first: dict[tuple[str, str, str, int], int] = {}
     for number, edit in enumerate(edits, start=2):
         key = (edit.sample_id, edit.action, edit.policy, edit.epoch)
@@ -180,7 +180,7 @@ def _check_once(edits: Sequence[Edit], path: Path) -> None:
 
 
 def replay(roster: Roster, path: str | Path) -> CurationView:
-    """The roster with a journal's edits applied.
+    """Return the roster with a journal's edits applied.
 
     Raises:
         ValueError: the journal is damaged, belongs to other annotations, names unknown samples, or
@@ -190,7 +190,7 @@ def replay(roster: Roster, path: str | Path) -> CurationView:
 
 
 def made_edits(roster: Roster, path: Path, header: Header, edits: Sequence[Edit]) -> CurationView:
-    """The same for a journal that was read already, from the file ``path``.
+    """Apply the edits of a journal that was already read from the file ``path``.
 
     Pictures that it names must lie in its folder, where the roster's photos are, or in the user's
     data folders.
@@ -205,7 +205,7 @@ def made_edits(roster: Roster, path: Path, header: Header, edits: Sequence[Edit]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """A journal after an undo.
+    """Result of an undo: the remaining journal and the edits that were undone.
 
     Attributes:
         journal: the edits that stay, in order.
@@ -226,7 +226,7 @@ def undo(
     epochs: Collection[int] | None = None,
     policy: str | None = None,
 ) -> Undone:
-    """Take edits back: those that match all criteria, and later edits that depend on them.
+    """Undo the edits that match all criteria, and later edits that depend on them.
 
     Raises:
         ValueError: no criterion is given, or nothing matches.
@@ -258,13 +258,13 @@ def undo(
 
 
 def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]:
-    """How many edits each ``(epoch, policy, action)`` made, in this order."""
+    """Count the edits of each ``(epoch, policy, action)``, in this order."""
     return sorted(Counter((edit.epoch, edit.policy, edit.action) for edit in edits).items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """The lines that a repair dropped.
+    """Lines that `repair` dropped from a journal.
 
     Attributes:
         cut: the last line, where it was cut off.
@@ -276,7 +276,7 @@ class Repaired:
 
 
 def repair(path: str | Path) -> Repaired:
-    """Drop a last line that was cut off, and lines that stand twice.
+    """Drop an incomplete last line, and lines that occur twice.
 
     Raises:
         FileNotFoundError: no such file.

@@ -28,7 +28,7 @@ CHECKS_PER_EPOCH = 4
 
 
 class CurationCallback(pl.Callback):
-    """Records every caption's loss and lets a policy change the training set at epochs' ends.
+    """Lightning callback: records each caption's loss and lets a policy edit the training set.
 
     Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
     ``per_sample`` (B,), for ``curation.score.loss=sum`` also ``per_sample_sum`` (B,), the losses
@@ -76,7 +76,7 @@ class CurationCallback(pl.Callback):
         self._resumed = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check that curation can work at all, and start from the data module's view.
+        """Check that curation can work, and start from the data module's view.
 
         Raises:
             ValueError: no data module, none with a view, or loaders that are not rebuilt.
@@ -121,11 +121,11 @@ class CurationCallback(pl.Callback):
         return self.curator
 
     def state_dict(self) -> dict[str, Any]:
-        """The curator's state, the same in all processes; plain values and tensors."""
+        """Return the curator's state as plain values and tensors; equal in all processes."""
         return self.curator.state_dict(gathered=True) if self.curator is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the view. Lightning calls this before it asks for the training loader."""
+        """Restore the view; Lightning calls this before it asks for the training loader."""
         if self.curator is None or self._trainer is None:
             return
         self.curator.load_state_dict(state_dict)
@@ -136,21 +136,21 @@ class CurationCallback(pl.Callback):
         datamodule_of(self._trainer).view = self.curator.view
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let a policy that acts before training do so; a resumed run has done it."""
+        """Let a policy act before training, unless the run is resumed."""
         self.policy.amend.attach(trainer, pl_module)
         self._first_outcome = None if self._resumed else self._active_curator.begin()
         if self._first_outcome is not None:
             datamodule_of(trainer).view = self._first_outcome.view
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Where batches are tried before training, try the policy, too, if it is to act."""
+        """After Lightning's sanity check, rehearse the policy once if it will act later."""
         ends = range(max(1, trainer.max_epochs or 1))
         due = next((epoch for epoch in ends if self.policy.schedule.due(epoch)), None)
         if due is not None and not self._resumed:
             self._active_curator.rehearse(due)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Move the ledger to the device, and bring the files up to date with the run's state."""
+        """Move the ledger to the device, and make the files match the run's state."""
         curator = self._active_curator
         curator.to(pl_module.device)
         self._closed_epoch = max((-1, *curator.ledger.epochs))
@@ -167,7 +167,7 @@ class CurationCallback(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Record the step's losses; after the epoch's last step, decide."""
+        """Record the losses of a step; make the decision after the epoch's last step."""
         self.probe.observe(self._active_curator.ledger, outputs)
         record_rewards(self._active_curator.signals, outputs)
         if trainer.is_last_batch:
@@ -178,23 +178,23 @@ class CurationCallback(pl.Callback):
             self._active_curator.expect(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Decide here if the epoch was cut short and so had no last batch."""
+        """Make the decision here if training stopped before the epoch's last batch."""
         if self._closed_epoch < trainer.current_epoch:
             self._close(trainer, pl_module)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the report; also of a run that was stopped after its last epoch."""
+        """Write the report, also for a run that was stopped after its last epoch."""
         if trainer.is_global_zero:
             self._files.finish(self._active_curator)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Let go of whatever the amender holds."""
+        """Release the resources of the amender."""
         self.policy.amend.close()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """As `teardown`, which Lightning leaves out after an error."""
+        """Release the resources after an error, for which Lightning does not call `teardown`."""
         self.policy.amend.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -209,7 +209,7 @@ class CurationCallback(pl.Callback):
 
 
 def _want_rewards(module: pl.LightningModule, signals: Sequence[str]) -> None:
-    """Have the objective record what a policy reads of rewards."""
+    """Make the training objective record the rewards that a policy reads."""
     wanted = [name for name in (REWARD, CAPTION_REWARD) if name in signals]
     objective: Any = getattr(module, "objective", None)
     if wanted and not hasattr(objective, "judges_captions"):
@@ -245,14 +245,14 @@ def _require_view(trainer: pl.Trainer) -> CurationView:
 
 
 def _require_new_photos(trainer: pl.Trainer, policy: Policy) -> None:
-    """Refuse at the start what would fail at the first replaced image."""
+    """Raise an error before training if replacing an image would fail."""
     refusal = getattr(datamodule_of(trainer), "refuses_photos", "")
     if refusal and policy.amend.changes_images:
         raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
 
 
 def _require_photos(view: CurationView, policy: Policy) -> None:
-    """Refuse at the start what would fail when the first photo is looked at."""
+    """Raise an error before training if opening the first photo would fail."""
     path = view.roster.samples[0].image_path
     if policy.select.opens_photos and not photo_exists(path):
         raise FileNotFoundError(
@@ -263,7 +263,7 @@ def _require_photos(view: CurationView, policy: Policy) -> None:
 
 
 def _is_progress_check(batch_idx: int, num_batches: int | float) -> bool:
-    """Whether the losses so far are looked at: after the first step, then at even distances."""
+    """Return whether to use the losses so far: after the first step, then at even distances."""
     if num_batches == float("inf"):
         return batch_idx == 0
     return batch_idx % max(1, int(num_batches) // CHECKS_PER_EPOCH) == 0

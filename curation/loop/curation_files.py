@@ -31,7 +31,7 @@ NUM_PICTURES = 100  # of the report at the end of a run: its photos take a secon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurationFiles:
-    """``curation.jsonl`` and, under ``curation/``, everything that can be made from the run.
+    """Writes ``curation.jsonl`` and the files under ``curation/`` in a run folder.
 
     Attributes:
         path: the run folder.
@@ -41,11 +41,11 @@ class CurationFiles:
 
     @property
     def details(self) -> Path:
-        """The folder of plots, records and the report."""
+        """Folder for plots, records and the report."""
         return self.path / "curation"
 
     def start(self, curator: Curator, *, resumed: bool) -> None:
-        """Write the journal as the run knows it.
+        """Write the journal from the state of the run.
 
         The checkpoint is the truth: later edits in the file will be decided again. A fresh run in a
         used folder puts the old journal aside instead of losing it. Unfinished files of a killed
@@ -61,7 +61,7 @@ class CurationFiles:
             write_keep(curator.keep, self.details / KEEP_NAME)
 
     def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
-        """Write the results of an epoch's end: journal, counts, losses, histogram."""
+        """Write the results of an epoch's end: journal, counts, losses and histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
         self.write_records(curator)
         self.write_losses(curator)
@@ -71,7 +71,7 @@ class CurationFiles:
             write_atomically(picture, lambda part: _draw_histogram(outcome, part))
 
     def write_losses(self, curator: Curator) -> None:
-        """Write the losses and signals of all closed epochs."""
+        """Write the losses and signals of all finished epochs."""
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
         curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
         for name, ledger in curator.signals.items():
@@ -87,7 +87,7 @@ class CurationFiles:
             write_json(self.details / "detection.json", detections)
 
     def finish(self, curator: Curator) -> None:
-        """Write the report; ``captioning report`` writes it again with more photos."""
+        """Write the report; ``captioning report`` can rewrite it with more photos."""
         record = RunRecord(
             policy=curator.policy.name,
             seed=curator.seed,
@@ -109,7 +109,7 @@ class CurationFiles:
 
 
 def _draw_histogram(outcome: Outcome, path: Path) -> None:
-    """Draw the losses of the live samples, the selected ones hatched in another colour, as PNG.
+    """Draw a PNG histogram of the live samples' losses, with selected samples hatched.
 
     It is Figure 2 of the data curation paper.
     """
@@ -141,7 +141,7 @@ def _draw_histogram(outcome: Outcome, path: Path) -> None:
 
 
 def _warn_of_left_alone(policy: str, outcome: Outcome) -> None:
-    """Say how many selected samples stay as they are, where the amender gave reasons."""
+    """Log how many selected samples the amender left unchanged, and its reasons."""
     decision = outcome.decision
     reasons = Counter(
         note.removeprefix(LEFT_ALONE) for note in decision.notes if note.startswith(LEFT_ALONE)
@@ -160,7 +160,7 @@ def _warn_of_left_alone(policy: str, outcome: Outcome) -> None:
 
 
 def _warn_of_nothing(curator: Curator) -> None:
-    """Say where the policy was to act and did nothing, as by a ratio of less than one caption."""
+    """Log a warning if the policy made no edit although an edit was due."""
     policy, ended = curator.policy, curator.ledger.epochs
     due = [epoch for epoch in ended if policy.schedule.due(epoch)]
     selected = sum(record["num_selected"] for record in curator.records)

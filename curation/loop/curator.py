@@ -31,7 +31,7 @@ SERVED = "served"  # in a record: answers of served models
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of an epoch's end.
+    """Result of the decision at an epoch's end.
 
     Attributes:
         context: the data of the decision; ``context.view`` is the view before it.
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Curator:
-    """Holds the ledger, the journal's lines and the records of a run.
+    """Holds a run's loss ledger, journal lines and records, and makes its decisions.
 
     Args:
         policy: decides.
@@ -96,11 +96,11 @@ class Curator:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The journal's edits as JSON, without the header."""
+        """Edits of the journal as JSON lines, without the header."""
         return tuple(self._lines)
 
     def end_epoch(self, epoch: int) -> Outcome:
-        """Close the ledger's epoch, decide, and apply the edits to the view.
+        """Finish the ledger's epoch, decide, and apply the edits to the view.
 
         Every process has the same outcome, because the ledger is first summed over all processes.
 
@@ -114,11 +114,11 @@ class Curator:
         return self._decide(epoch, len(self.ledger.epochs))
 
     def begin(self) -> Outcome | None:
-        """Decide before training, where the policy does so; see `curation.loop.policy.Schedule`."""
+        """Decide before training if the schedule asks for a decision then."""
         return self._decide(-1, 0) if self.policy.schedule.due(-1) else None
 
     def rehearse(self, epoch: int) -> None:
-        """Let the policy decide for an epoch on losses that are drawn at random, and forget it."""
+        """Let the policy decide once on random losses, and discard the decision."""
         generator = np.random.default_rng(self.seed)
         ledgers = {"losses": self.ledger, **self.signals}
         drawn = {
@@ -128,7 +128,7 @@ class Curator:
         self.policy.rehearse(self._context(epoch, drawn.pop("losses"), drawn))
 
     def expect(self, epoch: int) -> None:
-        """Let the policy work ahead with the losses so far in this epoch.
+        """Let the policy work ahead with the current epoch's losses so far.
 
         A sample that was not seen yet counts with its loss of the epoch before. Costs one copy of
         the sums from the device.
@@ -191,11 +191,11 @@ class Curator:
         write_journal(folder / FILE_NAME, self.header, self._lines)
 
     def append_file(self, folder: Path, num_edits: int) -> None:
-        """Add the last ``num_edits`` edits to the journal file."""
+        """Append the last ``num_edits`` edits to the journal file."""
         append_lines(folder / FILE_NAME, self._lines[len(self._lines) - num_edits :])
 
     def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
-        """Plain values and tensors: the whole state, for the checkpoint.
+        """Return the complete state for a checkpoint, as plain values and tensors.
 
         Args:
             gathered: see `LossLedger.state_dict`.
@@ -266,7 +266,7 @@ class Curator:
 
 
 def _ledger(name: str, view: CurationView) -> LossLedger:
-    """The ledger of a signal; by sentence it has room for those of the longest caption."""
+    """Create the ledger of a signal; a sentence ledger has room for the longest caption."""
     samples = view.roster.samples
     if name != SENTENCE_LOSS:
         return LossLedger(num_samples=len(samples))
@@ -275,7 +275,7 @@ def _ledger(name: str, view: CurationView) -> LossLedger:
 
 
 def _so_far(ledger: LossLedger) -> Tensor:
-    """``(E + 1, N)`` history with the epoch under way, where unseen samples are as they were."""
+    """Losses ``(E + 1, N)`` with the current epoch; unseen samples keep their last loss."""
     history, running = ledger.history(), ledger.mean().cpu()
     if len(history):
         running = torch.where(running.isnan(), history[-1], running)
@@ -284,7 +284,7 @@ def _so_far(ledger: LossLedger) -> Tensor:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pauses garbage collection: many records are made at once and none of them are circular.
+    """Context manager: pauses garbage collection while many acyclic records are created.
 
     A collection walks the whole roster, which wastes a second at 500,000 samples.
     """
@@ -332,7 +332,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float | None]:
-    """Mean and sample standard deviation, None where there are too few values."""
+    """Mean and sample standard deviation; None for too few values."""
     return {
         f"{name}_mean": float(values.mean()) if len(values) else None,
         f"{name}_std": float(values.std()) if len(values) > 1 else None,

@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepList:
-    """Samples that no policy may edit.
+    """Samples that a reviewer protected from all edits.
 
     Attributes:
         roster: name of the data set and split.
@@ -34,7 +34,7 @@ class KeepList:
     accepted: tuple[str, ...] = ()
 
     def check(self, roster: Roster, where: str) -> None:
-        """Refuse a roster of other annotations.
+        """Raise ValueError if the roster comes from other annotations or lacks an id.
 
         Raises:
             ValueError: the fingerprints differ, or an id is unknown.
@@ -49,7 +49,7 @@ class KeepList:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in the file."""
+        """Return the plain values that the file stores."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -61,12 +61,12 @@ class KeepList:
 
 
 def write_keep(keep: KeepList, path: str | Path) -> None:
-    """Write a keep-list."""
+    """Write a keep-list as JSON."""
     write_json(path, keep.to_dict())
 
 
 def read_keep(path: str | Path) -> KeepList:
-    """A keep-list from its file.
+    """Read a keep-list from its file.
 
     Raises:
         FileNotFoundError: no such file.

@@ -20,7 +20,7 @@ NUM_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLosses:
-    """Losses of the single tokens of a batch.
+    """Losses of single tokens in a batch.
 
     Attributes:
         nll: ``(B, T)`` in nats.
@@ -33,7 +33,7 @@ class TokenLosses:
 
 
 class LossLedger:
-    """Running losses of the current epoch on the training device, closed epochs in host memory.
+    """Losses of the current epoch on the training device, and of finished epochs on the CPU.
 
     Recording costs two ``index_add_`` a step and never waits for the device. A sample seen more
     than once in an epoch counts with its mean.
@@ -69,18 +69,18 @@ class LossLedger:
         self._epochs: list[int] = []
 
     def to(self, device: torch.device | str) -> LossLedger:
-        """Move the current epoch's sums to ``device``; returns itself."""
+        """Move the current epoch's sums to ``device``, and return this ledger."""
         self._sum = self._sum.to(device)
         self._count = self._count.to(device)
         return self
 
     @property
     def device(self) -> torch.device:
-        """The device of the current epoch's sums."""
+        """Device of the current epoch's sums."""
         return self._sum.device
 
     def num_recorded(self) -> Tensor:
-        """How many losses this epoch has, of all samples together; a scalar on the device."""
+        """Number of losses recorded in this epoch, a scalar tensor on the device."""
         return self._count.sum()
 
     def add(
@@ -140,7 +140,7 @@ class LossLedger:
         self.add_tokens(rows, TokenLosses(nll=losses, sentences=numbers))
 
     def add_tokens(self, rows: Tensor, tokens: TokenLosses) -> None:
-        """Record losses by sentence: each counts with the mean of its tokens.
+        """Record sentence losses; each is the mean loss of the sentence's tokens.
 
         Args:
             rows: ``(B,) int64`` roster rows.
@@ -162,7 +162,7 @@ class LossLedger:
             running.view(-1).index_add_(0, places, added)
 
     def reduce(self) -> None:
-        """Sum over all processes, in place; afterwards every process holds the same values.
+        """Sum over all processes in place; afterwards every process holds the same values.
 
         Does nothing with one process or when called again in the same epoch.
         """
@@ -172,7 +172,7 @@ class LossLedger:
         self._reduced = True
 
     def mean(self) -> Tensor:
-        """``(N,) float32`` mean loss in the current epoch, NaN for samples not seen.
+        """Mean loss of each sample in the current epoch, ``(N,) float32``; NaN if unseen.
 
         ``(N, K)`` by sentence, NaN also where a caption has fewer sentences.
         """
@@ -213,11 +213,11 @@ class LossLedger:
 
     @property
     def epochs(self) -> tuple[int, ...]:
-        """Numbers of the closed epochs, one per row of `history`."""
+        """Numbers of the finished epochs, one for each row of `history`."""
         return tuple(self._epochs)
 
     def history(self) -> Tensor:
-        """``(E, N) float32`` losses of the closed epochs, NaN for samples not seen.
+        """Losses of the finished epochs, ``(E, N) float32``; NaN for unseen samples.
 
         ``(E, N, K)`` if they are kept by sentence.
         """
@@ -226,7 +226,7 @@ class LossLedger:
         return torch.stack(self._history)
 
     def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
-        """Plain tensors and a list, readable with ``torch.load(weights_only=True)``.
+        """Return plain tensors and a list, which ``torch.load(weights_only=True)`` can read.
 
         Args:
             gathered: sum the losses of the epoch under way over all processes, which must all call
@@ -244,7 +244,7 @@ class LossLedger:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up a saved state, on the device that the ledger is on.
+        """Load a saved state onto this ledger's device.
 
         Raises:
             ValueError: the state is of a roster of another size.
@@ -261,13 +261,13 @@ class LossLedger:
         self._reduced = False
 
     def clear_running(self) -> None:
-        """Forget the losses of the epoch under way."""
+        """Discard the losses of the current epoch."""
         self._sum.zero_()
         self._count.zero_()
         self._reduced = False
 
     def save(self, path: str | Path, *, sample_ids: Sequence[str]) -> None:
-        """Write npz: ``history (E, ...)``, ``epochs (E,)`` and the ids as JSON bytes.
+        """Save a .npz file with ``history (E, ...)``, ``epochs (E,)`` and the ids as JSON bytes.
 
         The file appears whole or not at all. `read_history` reads it.
         """
@@ -282,7 +282,7 @@ class LossLedger:
 
 
 def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
-    """Sample ids, epoch numbers and the history of a saved ledger, see `LossLedger.history`.
+    """Read sample ids, epoch numbers and losses of a saved ledger, see `LossLedger.history`.
 
     Raises:
         ValueError: the file is damaged.

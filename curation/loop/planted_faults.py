@@ -29,7 +29,7 @@ MENDS = get_args(Mend)[1:]
 
 
 def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
-    """Kind of fault by ``sample_id``.
+    """Load the kind of planted fault by ``sample_id``.
 
     Args:
         source: a mapping, the path of a JSON file that holds one, or None for unknown.
@@ -59,7 +59,7 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
 
 
 def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
-    """Refuse a truth that names unknown samples.
+    """Raise ValueError if the truth names samples that the roster lacks.
 
     Raises:
         ValueError: an id that the roster lacks.
@@ -73,7 +73,7 @@ def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
 
 
 def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]:
-    """Kind of fault by row of the live samples that are faulty as they stand now.
+    """Kind of fault by row, for live samples that are faulty in their current state.
 
     A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
@@ -90,7 +90,7 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
 
 
 def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]) -> str:
-    """The planted fault of a sample in its present state, see `faulty_kinds`, or an empty text.
+    """Kind of a sample's planted fault in its current state, or an empty text without fault.
 
     Args:
         sample: the sample with its present caption and photo.
@@ -116,14 +116,14 @@ def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str
 
 
 def _wrong_sentence(faulty: str, word: PlantedWord) -> str:
-    """The sentence of a caption of several in which a fault lies; empty for a single sentence."""
+    """Sentence with the fault in a caption of several sentences; empty for a single sentence."""
     spans = sentence_spans(faulty)
     inside = (faulty[start:stop] for start, stop in spans if start <= word.start < stop)
     return next(inside, "") if len(spans) > 1 else ""
 
 
 def wrong_sentences(view: CurationView) -> dict[int, int]:
-    """Where the planted wrong sentence of each live long caption begins, by row.
+    """Start of the planted wrong sentence in each live long caption, by row.
 
     A caption that lost it, and one of a single sentence, is not there.
     """
@@ -141,7 +141,7 @@ def wrong_sentences(view: CurationView) -> dict[int, int]:
 
 
 def _stays_wrong(caption: str, faulty: str, word: PlantedWord) -> bool:
-    """Whether a changed caption is still the faulty one, without the right word in its place.
+    """Return whether a changed caption still has the fault: the right word was not restored.
 
     It is another caption if it has more words or fewer, or if most of its words are others.
     """
@@ -156,14 +156,14 @@ def _stays_wrong(caption: str, faulty: str, word: PlantedWord) -> bool:
 
 
 def _plain(word: str) -> str:
-    """In lower case; articles, which go by the next word, are one word."""
+    """Lower-case words of a text; all articles become one word."""
     return "a" if word.lower() == "an" else word.lower()
 
 
 def mend_of(
     before: Sample, after: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]
 ) -> Mend:
-    """The effect of replacing a word, or of removing a sentence, on a sample.
+    """Effect of a word replacement or a sentence removal on a sample.
 
     Empty where there was neither.
 
@@ -181,7 +181,7 @@ def mend_of(
 def count_mends(
     before: CurationView, after: CurationView, truth: Mapping[str, str]
 ) -> dict[str, int]:
-    """How many captions were mended in each way by the edits between two views."""
+    """Count how the edits between two views changed captions, by effect."""
     old = {sample.sample_id: sample for sample in before.samples()}
     counts = Counter(
         mend_of(
@@ -203,7 +203,7 @@ def _is_image_fault(kind: str) -> bool:
 def detect(
     *, context: Context, decision: Decision, scores: Tensor, kinds: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Scores of the ranking by loss, of the selector's own ranking, and of the selection.
+    """Detection scores of ranking by loss, of the selector's ranking, and of the selection.
 
     Args:
         context: the decision's context.
@@ -234,7 +234,7 @@ def detect(
 
 
 def count_kinds(truth: Mapping[str, str], sample_ids: list[str]) -> dict[str, int]:
-    """How many of ``sample_ids`` have each kind of fault."""
+    """Count the samples of each kind of fault in ``sample_ids``."""
     return dict(
         Counter(truth[sample_id] for sample_id in sample_ids if sample_id in truth).most_common()
     )
@@ -256,7 +256,7 @@ def _ranking(
 
 
 def _by_kind(context: Context, kinds: Mapping[int, str]) -> dict[str, dict[str, float | None]]:
-    """Detection of each kind by loss, among the live samples."""
+    """Measure how well the loss finds each kind of fault among the live samples."""
     losses = np.full(len(context.losses), np.nan)
     losses[context.live_rows] = as_numpy(context.losses)[context.live_rows]
     if np.isnan(losses).all():  # before training

@@ -15,7 +15,7 @@ from curation.score.caption_fit import waits_for_caption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits that hold at every decision. The default, 0, allows everything.
+    """Limits that hold at every decision; the default of 0 allows all edits.
 
     The worst samples come first; a sample whose edit would break a limit is skipped, and the next
     one is tried. Only captions that were not selected count towards a limit, whatever happens to
@@ -41,7 +41,7 @@ class Budget:
                 raise ValueError(f"budget: {name} must be at least 0: got {getattr(self, name)}")
 
     def affordable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
-        """The samples of ``selected`` that may be edited, in the same order."""
+        """Samples of ``selected`` that the budget allows to edit, in the same order."""
         if not self.min_captions_per_image and not self.min_captions_per_word:
             return list(selected)
         written = [sample for sample in context.live.values() if not waits_for_caption(sample)]
@@ -70,7 +70,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The epochs at whose end a policy acts. Defaults: every one, the first included.
+    """Epochs at whose end a policy acts; by default every epoch.
 
     Attributes:
         from_epoch: first epoch (from 0) that is acted on; the epochs before it are the warm-up,
@@ -103,7 +103,7 @@ class Schedule:
             raise ValueError(f"every_n_epochs must be at least 1: got {self.every_n_epochs}")
 
     def due(self, epoch: int) -> bool:
-        """Whether the policy acts at the end of ``epoch``."""
+        """Return whether the policy acts at the end of ``epoch``."""
         if epoch < self.from_epoch or (self.until_epoch is not None and epoch > self.until_epoch):
             return False
         return (epoch - self.from_epoch) % self.every_n_epochs == 0
@@ -119,7 +119,7 @@ def _require_integer(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One epoch's outcome.
+    """Outcome of a policy at the end of one epoch.
 
     Attributes:
         selected: the selected samples, worst first.
@@ -172,15 +172,15 @@ class Policy:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Names of the losses of another kind that selector and amender read."""
+        """Names of the additional measurements that selector and amender read."""
         return tuple(dict.fromkeys((*self.select.signals, *self.amend.signals)))
 
     def decide(self, context: Context) -> list[Edit]:
-        """The edits alone; see `deliberate`."""
+        """Return only the edits of `deliberate`."""
         return list(self.deliberate(context).edits)
 
     def deliberate(self, context: Context) -> Decision:
-        """Select and amend, without applying anything.
+        """Select samples and amend them, without applying the edits.
 
         Raises:
             ValueError: the edits would leave no sample, touch one that is not live, or edit one
@@ -201,7 +201,7 @@ class Policy:
         )
 
     def rehearse(self, context: Context) -> None:
-        """Select once, and amend where no model is run, so that a mistake costs no epoch.
+        """Select once, and amend if no model is needed, to find errors before the first epoch.
 
         Args:
             context: a context with made-up losses for an epoch. The resulting decision is
@@ -213,7 +213,7 @@ class Policy:
             self._amended(context, editable)
 
     def expect(self, context: Context) -> None:
-        """Let the amender start with the samples that would be selected if the epoch ended now."""
+        """Let the amender start on samples that would be selected if the epoch ended now."""
         if self.edits and self.amend.works_ahead and self.schedule.due(context.epoch):
             self.amend.expect(context, self._editable(context, self._selected(context)))
 
@@ -236,7 +236,7 @@ class Policy:
         return amended
 
     def _editable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
-        """The selected samples that may be edited: not on the keep-list, within the budget."""
+        """Selected samples that may be edited: outside the keep-list and within the budget."""
         if not self.edits:
             return []
         editable = list(selected)
@@ -274,7 +274,7 @@ def _when(epoch: int) -> str:
 
 
 def _protected_ids(selected: Sequence[Selected], editable: Sequence[Selected]) -> list[str]:
-    """Ids of the selected samples that may not be edited."""
+    """Ids of the selected samples that the budget protects from edits."""
     if len(editable) == len(selected):
         return []
     editable_ids = {candidate.sample.sample_id for candidate in editable}

@@ -17,7 +17,7 @@ from curation.loop.ledger import LossLedger, TokenLosses
 
 
 class AbstractProbe(ABC):
-    """Fills the ledger of losses and the ledgers of further signals.
+    """Fills the loss ledger, and the ledgers of additional measurements.
 
     Attributes:
         signals: names of its further measurements; each gets its own ledger.
@@ -41,7 +41,7 @@ class AbstractProbe(ABC):
 
 
 class OnlineProbe(AbstractProbe):
-    """Records the losses that training computes anyway: no second forward pass.
+    """Records the losses that training computes anyway, without a second forward pass.
 
     The losses are those of training mode, each taken when its sample was trained on. In the first
     epoch, where the loss falls fast, samples seen early look worse than they are: begin to act
@@ -49,7 +49,7 @@ class OnlineProbe(AbstractProbe):
     """
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
-        """Add the step's losses.
+        """Add the losses of a step to the ledger.
 
         Raises:
             ValueError: the step did not return rows and per-sample losses.
@@ -63,11 +63,11 @@ class OnlineProbe(AbstractProbe):
         trainer: pl.Trainer,
         module: pl.LightningModule,
     ) -> None:
-        """Nothing is left to do."""
+        """Do nothing: all losses were recorded during training."""
 
 
 class RescoreProbe(AbstractProbe):
-    """Scores all live samples again at the epoch's end by the current parameters (paper, 3.1).
+    """Scores all live samples at the epoch's end with the current parameters (paper, 3.1).
 
     In eval mode and without random changes of photos, which the paper does not mention. Every loss
     is then of the same weights, at the price of one more forward pass over the set.
@@ -86,7 +86,7 @@ class RescoreProbe(AbstractProbe):
         self.smoothed = smoothed
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
-        """Losses of training are not used."""
+        """Ignore the losses of training."""
 
     def finish(
         self,
@@ -106,14 +106,14 @@ class RescoreProbe(AbstractProbe):
 
 
 def datamodule_of(trainer: pl.Trainer) -> Any:
-    """The data module that a trainer was given, or None; Lightning declares no such attribute."""
+    """Return a trainer's data module, or None; Lightning declares no such attribute."""
     return getattr(trainer, "datamodule", None)
 
 
 def score(
     module: pl.LightningModule, batch: Any, *, smoothed: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None, TokenLosses | None]:
-    """Rows, per-sample losses, their sums over tokens and the tokens' own.
+    """Return rows, per-sample losses, their token sums, and the token losses.
 
     By ``probe_step`` or ``losses``. The sums, and the losses of tokens, are None where the module
     gives none. ``smoothed``: the sums have label smoothing.
@@ -149,7 +149,7 @@ def score(
 
 
 def record(ledger: LossLedger, outputs: Any) -> None:
-    """Add the result of a training step.
+    """Add the result of a training step to the ledger.
 
     Raises:
         ValueError: the step did not return rows and per-sample losses.
@@ -167,14 +167,14 @@ def record(ledger: LossLedger, outputs: Any) -> None:
 
 
 def record_rewards(signals: Mapping[str, LossLedger], outputs: Any) -> None:
-    """Add the rewards that a training step returned, where they are measured."""
+    """Add the rewards that a training step returned, if rewards are measured."""
     for name in (REWARD, CAPTION_REWARD):
         if name in signals and outputs:
             signals[name].add(outputs["rows"], outputs[name])
 
 
 def token_losses(nll: Tensor | None, sentences: Tensor | None) -> TokenLosses | None:
-    """Losses of tokens with their sentences; None where one of both is missing.
+    """Return token losses with their sentences; None if either is missing.
 
     Raises:
         ValueError: they are of other tokens.
@@ -193,7 +193,7 @@ def token_losses(nll: Tensor | None, sentences: Tensor | None) -> TokenLosses | 
 def measuring(
     trainer: pl.Trainer, module: pl.LightningModule
 ) -> Iterator[Callable[[], Iterator[Any]]]:
-    """For a pass over the live samples: eval mode, no gradients, the run's precision.
+    """Context manager for a pass over the live samples: eval mode, no gradients, same precision.
 
     Gives a function that makes the batches, on the device.
 
@@ -212,7 +212,7 @@ def measuring(
 
 @contextmanager
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
-    """Passes that training does not notice: eval mode, no gradients, the run's precision.
+    """Context manager for passes that leave training's state and random numbers unchanged.
 
     The random numbers that training draws are not shifted.
     """
@@ -227,7 +227,7 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Non
 
 @contextmanager
 def _eval_mode(module: torch.nn.Module) -> Iterator[None]:
-    """Eval mode within, afterwards each part in the mode it was in (a frozen part stays so)."""
+    """Context manager: eval mode inside, and each module's earlier mode afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -10,7 +10,7 @@ from curation.base import require_fraction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """A fraction that moves evenly from one value to another, and stays there.
+    """A fraction that changes linearly from one value to another, and then stays constant.
 
     Attributes:
         first: up to and including epoch ``from_epoch``, in [0, 1].
@@ -36,13 +36,13 @@ class Ramp:
             )
 
     def at(self, epoch: int) -> float:
-        """The fraction at the end of ``epoch``."""
+        """Return the fraction at the end of ``epoch``."""
         passed = (epoch - self.from_epoch) / (self.until_epoch - self.from_epoch)
         return self.first + (self.last - self.first) * min(1.0, max(0.0, passed))
 
 
 def require_ratio(ratio: float | Ramp) -> Ramp:
-    """A fixed ratio as a ramp that does not move; a ramp as it is.
+    """Return a constant ramp for a fixed ratio; return a `Ramp` unchanged.
 
     Raises:
         ValueError: a number outside [0, 1].

@@ -15,7 +15,7 @@ FOLDER = Path("curation") / "images"
 
 
 class PictureFolder:
-    """Makes a run folder hold every picture that its journal names.
+    """Folder in the run folder that holds every image named by the journal.
 
     A journal's value is then a path below the run folder: it means the same on any machine that
     the folder is copied to, and a resumed run finds its pictures whatever became of the cache.
@@ -30,7 +30,7 @@ class PictureFolder:
         self.run_folder = run_folder
 
     def adopt(self, edit: Edit) -> Edit:
-        """The edit with its picture in the run folder; other edits as they are.
+        """Link or copy an edit's image into the run folder; other edits stay unchanged.
 
         Every process may do so at once.
 
@@ -57,7 +57,7 @@ def _put(source: Path, target: Path) -> None:
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Whether a hard link could be made: not over two disks, nor on every file system."""
+    """Return whether a hard link was made; some file systems and other disks do not allow it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target)

@@ -24,7 +24,7 @@ SIGNAL = "visual_gain"
 
 
 class VisualGainProbe(AbstractProbe):
-    """Losses as `OnlineProbe` records them, and the visual gain by two passes in eval mode.
+    """Records losses as `OnlineProbe`, and measures the visual gain in two passes in eval mode.
 
     The gain is the caption's loss given a mean image less its loss given the photo. The mean image
     has in each of its regions the mean feature vector of `MEAN_PHOTOS` photos, evenly spaced over
@@ -68,7 +68,7 @@ class VisualGainProbe(AbstractProbe):
         self._mean: Tensor | None = None
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
-        """Add the step's losses, unless those of the later pass are to be recorded."""
+        """Add the losses of a step, unless the later pass records the losses."""
         if not self.rescored:
             record(ledger, outputs)
 
@@ -79,7 +79,7 @@ class VisualGainProbe(AbstractProbe):
         trainer: pl.Trainer,
         module: pl.LightningModule,
     ) -> None:
-        """Score all live samples twice."""
+        """Score all live samples twice: with their photos and with a mean image."""
         if self.until_epoch is not None and trainer.current_epoch > self.until_epoch:
             return
         with measuring(trainer, module) as batches:
@@ -97,7 +97,7 @@ class VisualGainProbe(AbstractProbe):
 
 
 def blinded(batch: Batch, mean: Tensor | None) -> Batch:
-    """The batch without visual content.
+    """Return the batch without visual content.
 
     Args:
         batch: a batch with regions or pixels.
@@ -113,7 +113,7 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
 
 
 def _mean_region(trainer: pl.Trainer) -> Tensor:
-    """``(D,) float32`` mean over the regions of some photos of the uncurated roster.
+    """Mean feature vector of the regions of some uncurated photos, ``(D,) float32``.
 
     Photos are added up one by one and in the roster's order, so that the sum has the same bits
     however they are divided into batches, and each process makes it for itself, in host memory.
@@ -143,7 +143,7 @@ def _mean_region(trainer: pl.Trainer) -> Tensor:
 
 
 def _mean_photos(roster: Roster) -> Roster:
-    """A sample of each photo that the mean image is taken of."""
+    """One sample for each photo that the mean image is computed from."""
     photos: dict[Path, Sample] = {}
     for sample in roster.samples:
         photos.setdefault(sample.image_path, sample)
@@ -152,7 +152,7 @@ def _mean_photos(roster: Roster) -> Roster:
 
 
 class VisualGain(Score):
-    """Minus the caption's loss given a mean image less its loss given the photo.
+    """Score that is the negative visual gain: the loss with the photo minus the loss without it.
 
     Most of a caption's loss is the language's: rare words and long sentences are hard whatever the
     photo shows. The difference is the photo's contribution, which is small or negative if caption
@@ -173,7 +173,7 @@ class VisualGain(Score):
         self.num_epochs = num_epochs
 
     def scores(self, context: Context) -> Tensor:
-        """In nats (a token or a sentence, as the probe measured); NaN where it is unknown.
+        """Scores in nats (per token or sentence, as measured); NaN if unknown.
 
         Raises:
             ValueError: it was not measured.

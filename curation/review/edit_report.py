@@ -35,7 +35,7 @@ NUM_LOST_SHOWN = 24
 
 
 def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> int:
-    """Write the page; returns how many edits its list holds.
+    """Write the page, and return the number of edits in its list.
 
     The page is at most `MAX_BYTES` long: edits that do not fit are left out of the list, and the
     page says so.
@@ -87,7 +87,7 @@ def _page(record: RunRecord, blocks: Sequence[str]) -> str:
 
 
 def _telling_photos(record: RunRecord, change_list: Sequence[Change]) -> list[Path]:
-    """Photos in the order in which they earn their place on the page."""
+    """Order photos by how much they tell the reader about the edits."""
     places = [place for places in most_often_changed(change_list) for place in places]
     shown = [change_list[place] for place in (*worst(change_list), *places)]
     photos = [photo for change in shown for photo in _photos(change)]
@@ -107,7 +107,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 
 
 def facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any]:
-    """Everything on the page but the list of edits and the pictures.
+    """All data of the page except the list of edits and the images.
 
     Args:
         record: the run's record.
@@ -134,7 +134,7 @@ def facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any]:
 
 
 def count_actions(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Edits of each epoch by policy and action."""
+    """Count the edits of each epoch by policy and action."""
     counts = Counter(
         (change.edit.epoch, change.edit.policy, change.edit.action) for change in changes
     )
@@ -145,7 +145,7 @@ def count_actions(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] | None:
-    """How many edited samples were really faulty, by epoch and kind; None where unknown."""
+    """Count edited samples that really were faulty, by epoch and kind; None if unknown."""
     if not record.truth:
         return None
     edits = Counter(change.edit.epoch for change in changes)
@@ -172,7 +172,7 @@ def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] 
 
 
 def loss_curves(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Mean loss of groups of samples over the epochs; None if no sample of a group was seen.
+    """Mean loss by epoch for each group of samples; None for a group that was never seen.
 
     An edited sample counts until its first edit, so that its line shows the bad pairs.
     """
@@ -207,7 +207,7 @@ def _means(losses: np.ndarray) -> list[float | None]:
 
 
 def histograms(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] | None:
-    """Losses of each epoch in equal bins: all that were seen, those edited, those faulty."""
+    """Loss histograms of each epoch: all seen samples, edited samples and faulty samples."""
     seen = record.history[np.isfinite(record.history)]
     if not len(seen):
         return None
@@ -239,7 +239,7 @@ def _counts(losses: np.ndarray, edges: np.ndarray) -> list[int]:
 
 
 def worst(changes: Sequence[Change]) -> list[int]:
-    """Positions of the first edits of each epoch: a policy writes the worst first."""
+    """Positions of the first edits of each epoch, which concern the worst samples."""
     taken: Counter[int] = Counter()
     positions = []
     for position, change in enumerate(changes):
@@ -250,7 +250,7 @@ def worst(changes: Sequence[Change]) -> list[int]:
 
 
 def most_often_changed(changes: Sequence[Change]) -> list[list[int]]:
-    """Positions of the edits of the samples that were edited most often, at least twice."""
+    """Positions of the edits of the most often edited samples, each edited at least twice."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, change in enumerate(changes):
         positions[change.edit.sample_id].append(position)
@@ -259,14 +259,14 @@ def most_often_changed(changes: Sequence[Change]) -> list[list[int]]:
 
 
 def lost_images(record: RunRecord) -> list[Sample]:
-    """The first caption of each image that no live sample shows any more."""
+    """First caption of each image that no live sample shows any more."""
     shown = {sample.image_path for sample in record.view.samples()}
     first = {sample.image_path: sample for sample in reversed(record.view.roster.samples)}
     return [sample for path, sample in reversed(first.items()) if path not in shown]
 
 
 def vanished_images(record: RunRecord) -> dict[str, Any]:
-    """Images that lost all their captions, or were replaced in all of them."""
+    """Images that lost all captions, or that were replaced in all their samples."""
     lost = lost_images(record)
     named = [
         {"image": sample.image_id, "caption": sample.caption} for sample in lost[:NUM_VANISHED]
@@ -275,7 +275,7 @@ def vanished_images(record: RunRecord) -> dict[str, Any]:
 
 
 def vanished_words(record: RunRecord) -> dict[str, Any]:
-    """Words of the roster that are in no live caption, the most frequent first."""
+    """Words of the roster that no live caption contains, most frequent first."""
     before = count_words(sample.caption for sample in record.view.roster.samples)
     after = count_words(sample.caption for sample in record.view.samples())
     lost = sorted((-count, word) for word, count in before.items() if word not in after)
@@ -284,7 +284,7 @@ def vanished_words(record: RunRecord) -> dict[str, Any]:
 
 
 def count_words(captions: Iterable[str]) -> Counter[str]:
-    """How often each word (letters, with ``'`` and ``-`` inside) occurs, in lower case."""
+    """Count words in lower case; a word is letters with ``'`` and ``-`` inside."""
     counts: Counter[str] = Counter()
     for caption in captions:
         counts.update(_WORD.findall(caption.lower()))
@@ -299,7 +299,7 @@ COLUMNS = (
 
 
 def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
-    """The page's data on an edit; pictures by number, -1 where there is none."""
+    """The page's data on an edit; images by number, and -1 without an image."""
     edit, before = change.edit, change.before
     return {
         "id": edit.sample_id,
@@ -320,14 +320,14 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
 
 
 def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tuple[int, str]]:
-    """``(number of edits, packed columns)`` of the list, `CHUNK` edits at a time."""
+    """Pack the list of edits in chunks of `CHUNK`: ``(number of edits, packed columns)``."""
     for start in range(0, len(changes), CHUNK):
         items = [item(change, pictures) for change in changes[start : start + CHUNK]]
         yield len(items), pack({name: [entry[name] for entry in items] for name in COLUMNS})
 
 
 def _pieces(caption: str, edit: Edit) -> list[str] | None:
-    """The caption cut at masked spans or removed sentences: every second piece is one of these."""
+    """Split a caption at masked spans or removed sentences, which are every second piece."""
     if edit.action == "mask_words":
         spans = parse_masks(edit.value or "")
     else:
@@ -341,7 +341,7 @@ def _pieces(caption: str, edit: Edit) -> list[str] | None:
 
 
 def _changed(before: str, edit: Edit) -> list[str] | None:
-    """The text before a replaced word, the old and the new word, and the text after it.
+    """Text before a replaced word, the old word, the new word, and the text after it.
 
     Replaced sentences have the same form; with several, the text between them precedes the next
     pair.

@@ -30,7 +30,7 @@ _MARKS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u
 
 
 def page_file(name: str) -> str:
-    """A text of ``curation/review/pages``."""
+    """Read a text file from ``curation/review/pages``."""
     return (files("curation.review") / "pages" / name).read_text(encoding="utf-8")
 
 
@@ -42,7 +42,7 @@ def build_page(
     data: str,
     sources: str = PICTURES_INSIDE,
 ) -> str:
-    """The template with style, script and data in it.
+    """Fill a page template with style, script and data.
 
     It carries its content security policy, see `page_policy`.
 
@@ -67,7 +67,7 @@ def build_page(
 
 
 def page_policy(scripts: Sequence[str], sources: str = PICTURES_INSIDE) -> str:
-    """The content security policy of a page of these scripts.
+    """Content security policy of a page with the given scripts.
 
     It names style and script by their hashes, so that text of a data set could neither run nor
     load or restyle anything even if it got into the page as markup. For arguments see `build_page`.
@@ -80,7 +80,7 @@ def page_policy(scripts: Sequence[str], sources: str = PICTURES_INSIDE) -> str:
 
 
 def isolated(text: str) -> str:
-    """Any text for a place that holds plain text alone, such as a window's title.
+    """Isolate untrusted text for places that hold plain text, such as a window's title.
 
     Control characters and marks of direction become U+FFFD; the rest is set apart by U+2068 and
     U+2069, so that it cannot reorder the text around it.
@@ -98,24 +98,24 @@ def _hash(text: str) -> str:
 
 
 def block(kind: str, text: str) -> str:
-    """Packed data for a page; base64 alone."""
+    """Markup of a data block with packed data, which is base64."""
     return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
 
 
 def pack(value: Any) -> str:
-    """Plain values as JSON, gzip and base64: harmless in HTML, whatever the texts hold."""
+    """Pack plain values as JSON, gzip and base64, so that no text can act as HTML."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     data = gzip.compress(text.encode("utf-8", errors="replace"), compresslevel=6, mtime=0)
     return base64.b64encode(data).decode("ascii")
 
 
 def short(text: str) -> str:
-    """A text of at most `MAX_TEXT_LENGTH` characters."""
+    """Shorten a text to at most `MAX_TEXT_LENGTH` characters."""
     return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
 
 def thumbnail(path: str | Path) -> bytes | None:
-    """A JPEG of at most `SIDE` pixels a side, or None where the photo cannot be opened."""
+    """JPEG thumbnail of at most `SIDE` pixels per side; None if the photo cannot be opened."""
     try:
         photo = load_rgb(path)
     except (OSError, ValueError):
@@ -127,7 +127,7 @@ def thumbnail(path: str | Path) -> bytes | None:
 
 
 def thumbnails(paths: Iterable[Path], *, max_pictures: int, max_bytes: int) -> dict[Path, str]:
-    """Thumbnails in base64 of the first ``max_pictures`` photos that can be opened.
+    """Base64 thumbnails of the first ``max_pictures`` photos that can be opened.
 
     Args:
         paths: photos, the important ones first; repeats are taken once.

@@ -35,7 +35,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Refused(Exception):
-    """A request that is not answered; ``status`` is HTTP's."""
+    """Refusal of a request; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @final
 class Request:
-    """A request from a page. Forms of other sites can send neither of the two types.
+    """A request from the page; forms of other sites cannot send its two content types.
 
     Args:
         headers: the request's headers.
@@ -55,7 +55,7 @@ class Request:
         self._headers, self._stream = headers, stream
 
     def content(self, kind: str, limit: int) -> bytes:
-        """At most ``limit`` bytes of one type, such as `BYTES`.
+        """Read a body of one content type, such as `BYTES`, with at most ``limit`` bytes.
 
         Raises:
             Refused: another type, or longer.
@@ -70,7 +70,7 @@ class Request:
         return self._stream.read(int(length))
 
     def record(self) -> dict[str, Any]:
-        """A JSON object.
+        """Read a JSON object from the body.
 
         Raises:
             Refused: something else.
@@ -86,21 +86,21 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedPage:
-    """A page, and the policy that its answer carries."""
+    """A page, and the security policy that is sent with the page."""
 
     content: bytes
     policy: str
 
 
 def served_page(template: str, *, title: str, scripts: Sequence[str]) -> ServedPage:
-    """A page that may send requests to its own server alone; for arguments see `build_page`."""
+    """Build a page that may send requests only to its own server; see `build_page`."""
     page = build_page(template, title=title, scripts=scripts, data="", sources=SOURCES)
     policy = f"{page_policy(scripts, SOURCES)}; {NOT_FRAMED}"
     return ServedPage(content=page.encode(), policy=policy)
 
 
 class Application(Protocol):
-    """The requests that a page can make.
+    """Interface of the requests that a page can make.
 
     ``ValueError`` is answered by its text, ``OSError`` and ``RuntimeError`` stay in the terminal.
     """
@@ -111,7 +111,7 @@ class Application(Protocol):
         ...
 
     def get(self, path: str) -> tuple[str, bytes]:
-        """Type and content of the resource that the token names.
+        """Return content type and content of the resource at ``path``.
 
         Raises:
             Refused: there is nothing.
@@ -119,7 +119,7 @@ class Application(Protocol):
         ...
 
     def post(self, path: str, request: Request) -> dict[str, Any]:
-        """The answer to data that the page sends there.
+        """Answer a request with data from the page.
 
         Raises:
             Refused: nothing answers there, or the request is malformed.
@@ -128,7 +128,7 @@ class Application(Protocol):
 
 
 def as_jpeg(photo: Image.Image, *, max_side: int | None = None) -> bytes:
-    """An RGB picture as JPEG, made smaller where a side is above ``max_side``."""
+    """Encode an RGB image as JPEG, reduced if a side is above ``max_side``."""
     if max_side is not None and max(photo.size) > max_side:
         photo = photo.copy()
         photo.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
@@ -138,7 +138,7 @@ def as_jpeg(photo: Image.Image, *, max_side: int | None = None) -> bytes:
 
 
 def serve(application: Application, *, host: str, port: int, token: str) -> PageServer:
-    """A server that listens; ``serve_forever`` answers.
+    """Build a listening server; call ``serve_forever`` to answer requests.
 
     Args:
         application: the application to serve.
@@ -166,7 +166,7 @@ def serve(application: Application, *, host: str, port: int, token: str) -> Page
 
 
 def serve_until_interrupted(server: PageServer, *, about: str, at_end: str) -> None:
-    """Print the address and the content served, and answer requests until Ctrl+C."""
+    """Print the address and the served content, and answer requests until Ctrl+C."""
     print(f"{about}\nopen {server.url} (Ctrl+C ends)", flush=True)
     try:
         server.serve_forever()
@@ -191,7 +191,7 @@ def _check_loopback(host: str, port: int) -> None:
 
 @final
 class PageServer(ThreadingHTTPServer):
-    """Holds what handlers need: http.server makes one for each request."""
+    """HTTP server that holds the application; http.server makes a handler for each request."""
 
     daemon_threads = True
     application: Application
@@ -200,7 +200,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token."""
+        """Address of the page, including the token."""
         host, port = self.server_address[:2]
         return f"http://{host}:{port}/{self.token}/"
 
@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
         return JSON, json.dumps(self.server.application.post(path, request)).encode()
 
     def _path(self) -> str:
-        """What is asked for, behind the token; refuses all who do not know it."""
+        """Path of the request after the token; raise an error for a wrong token."""
         _, _, rest = urlsplit(self.path).path.partition("/")
         token, slash, path = rest.partition("/")
         if not (slash and hmac.compare_digest(token.encode(), self.server.token.encode())):
@@ -235,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         return path
 
     def _check_sender(self) -> None:
-        """Refuse names that some other site may have pointed at this machine, and other sites."""
+        """Raise an error for requests from other sites or with another host name."""
         host = self.headers.get("Host", "")
         if (urlsplit(f"//{host}").hostname or "") not in self.server.hosts:
             raise Refused(421, "open the page with the address that the program printed")
@@ -287,9 +287,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses by itself, such as other methods, with the same headers."""
+        """Send errors that http.server raises by itself with the same headers."""
         self.close_connection = True
         self._send(code, TEXT, b"this request is not answered")
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing of each request: its address holds the token."""
+        """Log nothing, because the address of a request contains the token."""

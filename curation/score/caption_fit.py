@@ -14,29 +14,29 @@ from curation.base import Context, Score
 
 
 class FitScores(Protocol):
-    """Scores of pairs, higher is a better fit: `captioning.vision.pair_scores.PairScores`."""
+    """Scores of photo-caption pairs, such as `captioning.vision.pair_scores.PairScores`."""
 
     @property
     def name(self) -> str:
-        """The measured quantity."""
+        """Name of the measured quantity."""
         ...
 
     @property
     def is_probability(self) -> bool:
-        """Whether scores are probabilities of a match."""
+        """Whether the scores are probabilities of a match."""
         ...
 
     def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
-        """``(N,) float32``."""
+        """Score the pairs; returns ``(N,) float32``."""
         ...
 
     def release(self) -> None:
-        """Leave the accelerator to training."""
+        """Free the GPU for training."""
         ...
 
 
 class CaptionFit(Score):
-    """How little a caption fits its photo: 1 less the probability of a match, or minus the cosine.
+    """Misfit of a caption to its photo: 1 minus the match probability, or minus the cosine.
 
     Photos that wait for a caption (origin `UNPAIRED`) have no score.
 
@@ -49,7 +49,7 @@ class CaptionFit(Score):
         self.name = f"1 - {pairs.name}" if pairs.is_probability else f"minus {pairs.name}"
 
     def scores(self, context: Context) -> Tensor:
-        """In [0, 1] for probabilities, [-1, 1] for cosines; NaN for samples that are not live."""
+        """Suspicion in [0, 1] for probabilities, [-1, 1] for cosines; NaN for removed samples."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         live = [sample for sample in context.live.values() if not waits_for_caption(sample)]
         if live:
@@ -60,10 +60,10 @@ class CaptionFit(Score):
 
 
 def misfit(fit: Tensor, pairs: FitScores) -> Tensor:
-    """Suspicion ``(N,)`` of pairs by their scores."""
+    """Convert scores of pairs to suspicion, ``(N,)``."""
     return 1 - fit if pairs.is_probability else -fit
 
 
 def waits_for_caption(sample: Sample) -> bool:
-    """Whether a sample has a placeholder in place of a caption at present."""
+    """Return whether a sample still has a placeholder for its caption."""
     return sample.origin == UNPAIRED

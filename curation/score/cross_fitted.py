@@ -15,7 +15,7 @@ Measure = Callable[[Roster, Sequence[Sample]], Tensor]
 
 
 class CrossFitted(Score):
-    """Minus the likeness of photo and caption, by models that were trained on other photos.
+    """Negative similarity of photo and caption, from models trained on other photos.
 
     Args:
         measure: a roster and some of its samples, as they are now, to their likeness
@@ -30,11 +30,11 @@ class CrossFitted(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """If its measure does."""
+        """Whether the measure opens photos."""
         return bool(getattr(self._measure, "opens_photos", False))
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in the measure's unit; NaN for samples that are not live."""
+        """Suspicion in the measure's unit; NaN for removed samples."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
         scores[[sample.row for sample in live]] = -self._measure(context.view.roster, live).float()

@@ -24,7 +24,7 @@ _PHOTOS_AT_ONCE = 64
 
 
 class Duplicate(Score):
-    """Overlap of a caption with an earlier one, from 0 (no word shared) to 1 (the same words).
+    """Word overlap of a caption with an earlier one, from 0 (no common word) to 1 (same words).
 
     The other caption comes earlier in the roster and belongs to the same photo or a near-copy, so
     that one of two duplicates remains. Captions are compared by the words that they share over all
@@ -55,11 +55,11 @@ class Duplicate(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """Unless it compares captions of each image only."""
+        """Whether photos are opened; False if only captions of one image are compared."""
         return self.max_bits is not None
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in [0, 1]; NaN for samples that are not live."""
+        """Suspicion in [0, 1]; NaN for removed samples."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         for samples in self._groups(list(context.live.values())):
             earlier: dict[frozenset[str], None] = {}  # each once: copies of a photo repeat many
@@ -71,7 +71,7 @@ class Duplicate(Score):
         return scores
 
     def _groups(self, samples: Sequence[Sample]) -> Iterable[list[Sample]]:
-        """Samples of one photo and its copies, in roster order."""
+        """Groups of samples that show one photo or its copies, in roster order."""
         if self.max_bits is None:
             keys: dict[Path, object] = {}
         else:
@@ -91,7 +91,7 @@ class Duplicate(Score):
 
 
 def difference_hash(image: Image.Image) -> int:
-    """64 bits: whether the grey value rises from each cell to the next, on a grid of 9 x 8.
+    """64-bit hash: whether brightness rises from each cell to the next, on a 9 x 8 grid.
 
     The hash stays (nearly) the same when a picture is resized or compressed again (dHash, Krawetz,
     2013).
@@ -102,7 +102,7 @@ def difference_hash(image: Image.Image) -> int:
 
 
 def copies(hashes: Sequence[int], max_bits: int) -> list[int]:
-    """A number for each hash, the same for those linked by steps of at most ``max_bits`` bits.
+    """Number the groups of hashes linked by steps of at most ``max_bits`` differing bits.
 
     Two hashes that differ in at most k bits agree in one of k + 1 bands, so only those that share
     a band are compared, and equal ones only once.
@@ -113,7 +113,7 @@ def copies(hashes: Sequence[int], max_bits: int) -> list[int]:
 
 
 def _linked(hashes: Sequence[int], max_bits: int) -> list[int]:
-    """`copies` of hashes that differ."""
+    """Group numbers as in `copies`, for hashes without duplicates."""
     parent = list(range(len(hashes)))
 
     def root(number: int) -> int:

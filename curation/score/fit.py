@@ -63,11 +63,11 @@ class Fit(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """Each of them once."""
+        """Whether photos are opened; each photo is opened once."""
         return True
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in [0, 1]; NaN for samples that are not live or cannot be judged.
+        """Probabilities in [0, 1]; NaN for removed samples and for samples that cannot be judged.
 
         Pairs that were judged among more keep their chance; a new one has all judged again.
         """
@@ -80,7 +80,7 @@ class Fit(Score):
         return scores
 
     def _judged(self, live: Sequence[Sample]) -> list[float]:
-        """The chance of each sample's pair."""
+        """Estimate the probability for each sample's pair of photo and caption."""
         if self._encoders is None:
             self._encoders = build_encoders(self._space, self._cache_folder)
         roster = build_roster("live", live)

@@ -15,7 +15,7 @@ Scale = Literal["std", "rank"]
 
 
 class Joint(Score):
-    """Weighted mean of several scores of the live samples, brought to a common scale.
+    """Weighted mean of several scores of the live samples, on a common scale.
 
     Args:
         parts: scores by name.
@@ -47,16 +47,16 @@ class Joint(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """If one of its parts does."""
+        """Whether one of the parts opens photos."""
         return any(part.opens_photos for part in self.parts.values())
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals of its parts."""
+        """Additional measurements that the parts read."""
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.signals))
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where one of the parts is unknown, and where the sample is not live."""
+        """Weighted means; NaN if a part is unknown or the sample was removed."""
         total = sum(self.weights.values())
         scaled = standardised if self.scale == "std" else ranked
         weighted = [
@@ -67,7 +67,7 @@ class Joint(Score):
 
 
 def standardised(scores: Tensor) -> Tensor:
-    """``(N,) float32`` distances from the mean of the known scores in standard deviations.
+    """Z-scores, ``(N,) float32``, of the known scores.
 
     0 for all where they do not differ; NaN stays NaN.
     """
@@ -78,7 +78,7 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 def ranked(scores: Tensor) -> Tensor:
-    """Ranks ``(N,) float32`` in [0, 1] of the known scores, equal ones alike; NaN stays NaN."""
+    """Ranks ``(N,) float32`` in [0, 1] of the known scores; ties share a rank, NaN stays NaN."""
     known = ~torch.isnan(scores)
     values, places, counts = torch.unique(scores[known], return_inverse=True, return_counts=True)
     if len(values) == 0:
@@ -90,7 +90,7 @@ def ranked(scores: Tensor) -> Tensor:
 
 
 class WithinImage(Score):
-    """A score less the mean score of the image's other captions: ranks captions within an image.
+    """A caption's score minus the mean score of the image's other captions.
 
     The difficulty of the whole image is subtracted; the caption that stands out remains. An image
     with one live caption has nothing to compare with, and no score.
@@ -105,16 +105,16 @@ class WithinImage(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """As the score of captions."""
+        """Whether the caption score opens photos."""
         return self.score.opens_photos
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """As the score of captions."""
+        """Additional measurements that the caption score reads."""
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where the score or all other scores are unknown."""
+        """Score differences; NaN if the caption's score or all other scores are unknown."""
         values = self.score.scores(context).double()
         rows = torch.from_numpy(context.live_rows)
         rows = rows[~torch.isnan(values[rows])]

@@ -9,12 +9,12 @@ from curation.base import Context, Score
 
 
 class Length(Score):
-    """Number of words, split at white space."""
+    """Number of words in a caption, split at white space."""
 
     name = "words"
 
     def scores(self, context: Context) -> Tensor:
-        """NaN for samples that are not live."""
+        """Word counts; NaN for removed samples."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         for row, sample in context.live.items():
             scores[row] = len(sample.caption.split())

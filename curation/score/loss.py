@@ -16,7 +16,7 @@ Reduction = Literal["mean", "sum"]
 
 
 class Loss(Score):
-    """Mean loss over the last epochs, of those in which a sample had its caption and picture.
+    """Mean loss over the last epochs in which a sample had its present caption and image.
 
     Args:
         num_epochs: how many; 1 is the epoch that just ended, as in the paper.
@@ -37,11 +37,11 @@ class Loss(Score):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The summed losses, if they are ranked by."""
+        """Name of the summed losses if this score ranks by them."""
         return () if self.loss == "mean" else (SUMMED,)
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in nats (a token or a caption); NaN if the pair was in none of these epochs.
+        """Losses in nats (per token or caption); NaN if the pair was in none of the epochs.
 
         Raises:
             ValueError: the summed losses were not measured.
@@ -55,7 +55,7 @@ class Loss(Score):
 
 
 def _summed(context: Context) -> Tensor:
-    """``(E, N)``."""
+    """Losses summed over the tokens of each caption, ``(E, N)``."""
     if SUMMED not in context.signals:
         raise ValueError(
             "curation.score.loss=sum needs each caption's loss summed over its tokens, which this "

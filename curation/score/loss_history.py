@@ -13,7 +13,7 @@ Kind = Literal["area", "forgetting", "hard_to_learn"]
 
 
 class LossHistory(Score):
-    """Suspicion from all epochs so far in which a sample had its present caption and picture.
+    """Suspicion from all epochs in which a sample had its present caption and image.
 
     With one epoch all kinds but ``forgetting`` rank as the loss does.
 
@@ -40,7 +40,7 @@ class LossHistory(Score):
         self.name = f"loss history ({kind})"
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where the pair was never seen, and where it is not live."""
+        """Suspicion; NaN for removed samples and for pairs that were never seen."""
         history = context.of_present_pairs(context.history)
         if self.kind == "hard_to_learn":
             certainty = torch.exp(-history)

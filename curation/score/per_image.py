@@ -13,7 +13,7 @@ How = Literal["mean", "max", "min"]
 
 
 class PerImage(Score):
-    """A score of an image, given to each of its live captions.
+    """One score for each image, which all live captions of the image share.
 
     A selector by ratio may cut through the captions of the last image that it takes; by threshold,
     deviations or mixture it takes whole images.
@@ -35,16 +35,16 @@ class PerImage(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """As the score of captions."""
+        """Whether the caption score opens photos."""
         return self.score.opens_photos
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """As the score of captions."""
+        """Additional measurements that the caption score reads."""
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """NaN for images without a known caption score, and for samples not live."""
+        """Image scores; NaN for images without a known caption score, and for removed samples."""
         values = self.score.scores(context).double()
         images: dict[str, int] = {}
         image = torch.tensor(

@@ -15,7 +15,7 @@ Of = Literal["draws", "caption", "gap"]
 
 
 class Reward(Score):
-    """Low rewards over the last epochs, of those in which a sample had its caption and picture.
+    """Low reward over the last epochs in which a sample had its present caption and image.
 
     Args:
         of: minus the mean reward of the captions ``"draws"`` for the photo, minus that of the
@@ -38,12 +38,12 @@ class Reward(Score):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The rewards that it reads."""
+        """Names of the rewards that this score reads."""
         both = {"draws": (REWARD,), "caption": (CAPTION_REWARD,), "gap": (REWARD, CAPTION_REWARD)}
         return both[self.of]
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in the reward's unit; NaN where the pair was seen in none of these epochs.
+        """Suspicion in the reward's unit; NaN if the pair was seen in none of the epochs.
 
         Raises:
             ValueError: the rewards were not measured.

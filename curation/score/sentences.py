@@ -43,11 +43,11 @@ class SentenceLoss(AbstractSentenceScore):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The losses by sentence."""
+        """Name of the sentence losses."""
         return (SENTENCE_LOSS,)
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """Scores in nats a token; sentences that were not seen have no record.
+        """Losses in nats per token; sentences that were not seen have no record.
 
         Raises:
             ValueError: the losses of sentences were not measured.
@@ -67,7 +67,7 @@ class SentenceLoss(AbstractSentenceScore):
 
 
 class SentenceFit(AbstractSentenceScore):
-    """How little a sentence fits the photo: 1 less the probability of a match, or minus the cosine.
+    """Misfit of a sentence to its photo: 1 minus the match probability, or minus the cosine.
 
     Args:
         pairs: scores of pairs of photo and text.
@@ -81,11 +81,11 @@ class SentenceFit(AbstractSentenceScore):
 
     @property
     def opens_photos(self) -> bool:
-        """The scorer reads them."""
+        """Whether photos are opened; the pair scorer reads photos."""
         return True
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """In [0, 1] for probabilities, [-1, 1] for cosines; within captions differences."""
+        """Suspicion: probabilities in [0, 1], cosines in [-1, 1], or their differences."""
         live = [sample for sample in context.live.values() if not waits_for_caption(sample)]
         places = [(s, start, stop) for s in live for start, stop in sentence_spans(s.caption)]
         if not places:
@@ -101,7 +101,7 @@ class SentenceFit(AbstractSentenceScore):
 
 
 class SentenceWords(AbstractSentenceScore):
-    """The probability of a sentence's word that is most surely wrong.
+    """Highest probability that a word of a sentence is wrong.
 
     Args:
         words: says which words are in doubt.
@@ -113,16 +113,16 @@ class SentenceWords(AbstractSentenceScore):
 
     @property
     def opens_photos(self) -> bool:
-        """As the score of words."""
+        """Whether the word score opens photos."""
         return self._words.opens_photos
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals of the word score."""
+        """Additional measurements that the word score reads."""
         return self._words.signals
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """Scores in [0, 1]; sentences without a word that is judged have no record."""
+        """Probabilities in [0, 1]; sentences without a judged word have no record."""
         doubts = []
         for row, words in by_row(self._words.doubts(context)).items():
             caption = context.live[row].caption
@@ -136,7 +136,7 @@ class SentenceWords(AbstractSentenceScore):
 
 
 class SentenceJoint(AbstractSentenceScore):
-    """Weighted mean of several scores of sentences, in standard deviations from their means.
+    """Weighted mean of the z-scores of several sentence scores.
 
     Args:
         parts: scores by name.
@@ -164,16 +164,16 @@ class SentenceJoint(AbstractSentenceScore):
 
     @property
     def opens_photos(self) -> bool:
-        """If one of its parts does."""
+        """Whether one of the parts opens photos."""
         return any(part.opens_photos for part in self._parts.values())
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals of its parts."""
+        """Additional measurements that the parts read."""
         return tuple(dict.fromkeys(name for part in self._parts.values() for name in part.signals))
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """A part that does not judge a sentence counts with its mean."""
+        """Weighted means; a part that lacks a sentence contributes its mean."""
         places: dict[tuple[int, int], SentenceDoubt] = {}
         sums: dict[tuple[int, int], float] = {}
         for name, part in self._parts.items():
@@ -193,7 +193,7 @@ class SentenceJoint(AbstractSentenceScore):
 
 
 def above_others(doubts: Sequence[SentenceDoubt]) -> list[SentenceDoubt]:
-    """Records less the mean of the caption's other sentences; none where there are no others."""
+    """Subtract the mean of the caption's other sentences; drop sentences without others."""
     sums = {
         row: (sum(doubt.suspicion for doubt in own), len(own))
         for row, own in by_row(doubts).items()
@@ -208,7 +208,7 @@ def above_others(doubts: Sequence[SentenceDoubt]) -> list[SentenceDoubt]:
 
 
 def _judged(context: Context, values: Sequence[Sequence[float]]) -> list[SentenceDoubt]:
-    """Records of live captions' sentences, of which those with a value have one.
+    """Build a record for each sentence of the live captions that has a value.
 
     Args:
         context: with the captions.

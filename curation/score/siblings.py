@@ -17,7 +17,7 @@ from curation.base import Context, Score
 
 
 class AbstractLikeness(ABC):
-    """How alike the captions of one image are.
+    """Interface for the similarity of captions of one image.
 
     Attributes:
         name: name in reasons and reports.
@@ -27,11 +27,11 @@ class AbstractLikeness(ABC):
 
     @abstractmethod
     def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
-        """For each image's k captions the cosines of all pairs ``(k, k) float32``."""
+        """Cosines ``(k, k) float32`` between all k captions of each image."""
 
 
 class SentenceLikeness(AbstractLikeness):
-    """Cosines of sentence embeddings.
+    """Cosine similarity of sentence embeddings.
 
     Args:
         sentences: the encoder. Its own training data may hold the captions (MiniLM's names COCO
@@ -44,7 +44,7 @@ class SentenceLikeness(AbstractLikeness):
         self._sentences = sentences
 
     def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
-        """All captions are embedded at once."""
+        """Cosines of sentence embeddings; all captions are embedded in one call."""
         vectors = self._sentences.embed_texts(
             [caption for group in groups for caption in group]
         ).float()
@@ -52,7 +52,7 @@ class SentenceLikeness(AbstractLikeness):
 
 
 class WordLikeness(AbstractLikeness):
-    """Cosines of word counts, dampened and weighted by rarity (tf-idf, Salton and Buckley, 1988).
+    """Cosine similarity of damped tf-idf word counts (Salton and Buckley, 1988).
 
     Uses only the captions passed to it: no encoder that may have seen them.
     """
@@ -60,7 +60,7 @@ class WordLikeness(AbstractLikeness):
     name = "words in common"
 
     def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Rarity is counted over all the captions given."""
+        """Cosines of word counts; rarity is counted over all given captions."""
         counts = [[Counter(words_of(caption)) for caption in group] for group in groups]
         bags = [bag for group in counts for bag in group]
         num_with = Counter(word for bag in bags for word in bag)
@@ -101,7 +101,7 @@ class Siblings(Score):
         self.name = f"distance to the image's other captions ({likeness.name})"
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in [0, 2]; NaN for samples that are not live or the only ones of their image."""
+        """Scores in [0, 2]; NaN for removed samples and for the only caption of an image."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         rows_of: dict[str, list[int]] = defaultdict(list)
         for row, sample in context.live.items():

@@ -21,7 +21,7 @@ _CAPTIONS_AT_ONCE = 256
 
 
 class Similarity(Score):
-    """Minus the cosine of photo and caption.
+    """Negative cosine similarity of photo and caption.
 
     A space that was trained on clean captions of these photos knows the answer beforehand: for a
     fair test use `curation.score.cross_fitted.CrossFitted`.
@@ -42,11 +42,11 @@ class Similarity(Score):
 
     @property
     def opens_photos(self) -> bool:
-        """Each of them once."""
+        """Whether photos are opened; each photo is opened once."""
         return True
 
     def scores(self, context: Context) -> Tensor:
-        """In [-1, 1]; NaN for samples that are not live."""
+        """Scores in [-1, 1]; NaN for removed samples."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
         pairs = [(sample.image_path, sample.caption) for sample in live]
@@ -58,7 +58,7 @@ class Similarity(Score):
         return scores
 
     def _judged(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
-        """Scores ``(N,) float32`` of pairs of photo and caption."""
+        """Scores of pairs of photo and caption, ``(N,) float32``."""
         self._embed(list({path: None for path, _ in pairs if path not in self._photos}))
         photos = torch.stack([self._photos[path] for path, _ in pairs])
         texts = [caption for _, caption in pairs]
@@ -75,7 +75,7 @@ class Similarity(Score):
 def _in_full_batches(
     embed: Callable[[Sequence[Any]], Tensor], items: Sequence[Any], size: int
 ) -> Tensor:
-    """Embeddings of items, in batches that are filled up to one size.
+    """Embed items in batches that are all padded to the same size.
 
     The last bits depend on a batch's size. A resumed run batches new captions differently from an
     uninterrupted run, yet has the same scores.

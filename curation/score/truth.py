@@ -20,7 +20,7 @@ _SURE = 100.0  # log-odds of a word that is known to be wrong
 
 
 class Truth(AbstractWordScore):
-    """1 for a sample that has a planted fault at present, 0 for all other live samples.
+    """1 for a sample that has a planted fault now, 0 for all other live samples.
 
     For upper bounds only. Real data has no such column: there it is an error to ask.
     """
@@ -28,7 +28,7 @@ class Truth(AbstractWordScore):
     name = "truth of the planted faults"
 
     def scores(self, context: Context) -> Tensor:
-        """Scores in {0, 1}; NaN for samples that are not live.
+        """Scores in {0, 1}; NaN for removed samples.
 
         Raises:
             ValueError: no fault was planted.
@@ -40,7 +40,7 @@ class Truth(AbstractWordScore):
         return scores
 
     def doubts(self, context: Context) -> list[WordDoubt]:
-        """The planted words where they still stand, with the right word; of no other word.
+        """Planted wrong words that are still in their captions, with the right words.
 
         Phrases that were appended have no word that would be right, and are left out.
 
@@ -77,7 +77,7 @@ class TruthOfSentences(AbstractSentenceScore):
     name = "truth of the planted sentences"
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """All sentences of the live captions.
+        """Records of all sentences of the live captions.
 
         Raises:
             ValueError: no fault was planted.

@@ -52,7 +52,7 @@ _LEAST_DOUBT = 1e-6  # probabilities nearer to 0 and 1 have no usable logit
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A curve from log-odds to the probability that a word is wrong, without any known to be wrong.
+    """Curve from log-odds to the probability that a word is wrong, estimated without labels.
 
     Words written in the captions are a mixture: a share ``e`` is wrong. The distribution of wrong
     words' log-odds is known: at every place they are the row's other words. With the densities
@@ -81,7 +81,7 @@ class Calibration:
     separation: float = 0.5
 
     def __call__(self, log_odds: np.ndarray) -> np.ndarray:
-        """Probabilities ``(Q,)`` in (0, 1), in the order of the log-odds and with no more ties."""
+        """Probabilities ``(Q,)`` in (0, 1), in the order of the log-odds and without new ties."""
         ratios = np.interp(log_odds, self.log_odds, self.log_ratios)
         ratios += _SLOPE * np.maximum(log_odds - self.log_odds[-1], 0)
         ratios -= _SLOPE * np.maximum(self.log_odds[0] - log_odds, 0)
@@ -89,14 +89,14 @@ class Calibration:
 
 
 def squeezed(values: np.ndarray) -> np.ndarray:
-    """Probabilities of estimates that may exceed 1: 1 becomes 0.95, 2 becomes 0.99."""
+    """Map estimates that may exceed 1 to probabilities: 1 becomes 0.95, 2 becomes 0.99."""
     rest = 1 - _KNEE
     above = np.maximum(values, _KNEE) - _KNEE
     return np.minimum(values, 1 - rest**2 / (rest + above))
 
 
 def calibrate(written: np.ndarray, others: np.ndarray, weights: np.ndarray) -> Calibration:
-    """The curve of one topic.
+    """Fit the calibration curve of one topic.
 
     Args:
         written: ``(Q,)`` log-odds of the words in the captions.
@@ -137,7 +137,7 @@ def _largest_share(is_written: np.ndarray, is_other: np.ndarray, num_written: in
 def _rising(
     values: np.ndarray, weights: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The closest rising sequence (pool adjacent violators; Ayer et al., 1955), and its places.
+    """Isotonic regression (pool adjacent violators; Ayer et al., 1955), with positions.
 
     Neighbours that would fall are one, at the mean of their places: between them the curve rises.
     """
@@ -165,7 +165,7 @@ _VALUES = {"probability": "probability of a wrong word", "log_odds": "log-odds o
 
 
 class Words(AbstractWordScore):
-    """The probability of the word that is most surely wrong, or the largest log-odds.
+    """Highest probability that a word of a caption is wrong, or the largest log-odds.
 
     The networks are trained once, on the roster as the annotations have it, and judge the captions
     as they stand now; each photo is judged by a network that saw other photos only.
@@ -247,20 +247,20 @@ class Words(AbstractWordScore):
 
     @property
     def opens_photos(self) -> bool:
-        """Where photos are looked at and their features are not there yet."""
+        """Whether photos are opened: photos are used, and their features are not cached yet."""
         return self._photos is not None
 
     @property
     def counted_value(self) -> str:
-        """The quantity that ``value`` selects."""
+        """Quantity that ``value`` selects."""
         return self.value
 
     def scores(self, context: Context) -> Tensor:
-        """NaN for samples that are not live or have no word of a row."""
+        """Scores; NaN for removed samples and for captions without a judged word."""
         return highest(self.doubts(context), len(context.view.roster), value=self.value)
 
     def doubts(self, context: Context) -> list[WordDoubt]:
-        """All words of a row in the live captions.
+        """Records of all judged words in the live captions.
 
         Raises:
             ValueError: fewer images than folds.
@@ -302,7 +302,7 @@ class Words(AbstractWordScore):
         return doubts
 
     def _rows_of(self, context: Context) -> RowTable:
-        """Rows of the words that are judged, of captions as the annotations have them."""
+        """Word rows of the judged words, from the original captions."""
         roster = context.view.roster
         more = [negation_rows()] if NEGATION in self.topics else []
         if self.vocabulary != "open":
@@ -314,7 +314,7 @@ class Words(AbstractWordScore):
         return self._table[1]
 
     def _judge(self, context: Context, samples: Sequence[Sample], table: RowTable) -> JudgedWords:
-        """The mean of what all seeds say."""
+        """Mean of the judgements of all seeds."""
         roster = context.view.roster
         learnt = judged = self._data(roster.samples)
         vocabulary = cache(partial(Vocabulary, learnt["captions"], table=table))
@@ -338,7 +338,7 @@ class Words(AbstractWordScore):
         vocabulary: Callable[[], Vocabulary],
         table: RowTable,
     ) -> JudgedWords:
-        """What the networks of one seed say."""
+        """Judgement by the networks of one seed."""
         roster = context.view.roster
         seed = self.seed + place * _SEED_STEP
         dealt = deal_folds([s.image_id for s in roster.samples], self.num_folds, seed)
@@ -372,7 +372,7 @@ class Words(AbstractWordScore):
             self._progress((place + done) / self.num_seeds)
 
     def _data(self, samples: Sequence[Sample]) -> dict[str, Any]:
-        """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part.
+        """Arguments of `CrossFittedWords`: captions grouped by image and photo.
 
         In the place of folds the images.
         """
@@ -387,25 +387,25 @@ class Words(AbstractWordScore):
 
 
 def _in_folds(data: Mapping[str, Any], dealt: Mapping[str, int]) -> dict[str, Any]:
-    """The fold of each image for the image."""
+    """Return the data with each image id replaced by the number of its fold."""
     return {**data, "folds": [dealt[image_id] for image_id in data["folds"]]}
 
 
 def _with_rivals(judged: JudgedWords, rivals: np.ndarray) -> JudgedWords:
-    """The words that anything excludes."""
+    """Words that exclude at least one other word."""
     known = rivals[judged.rows, judged.meanings].any(1)
     return JudgedWords(**{f.name: getattr(judged, f.name)[known] for f in fields(JudgedWords)})
 
 
 def _numbered(samples: Sequence[Sample]) -> tuple[list[str], list[int]]:
-    """Captions, and the number of each one's image and photo."""
+    """Captions, with the number of each caption's image and photo."""
     numbers: dict[tuple[str, Path], int] = {}
     pairs = [(sample.image_id, sample.image_path) for sample in samples]
     return [s.caption for s in samples], [numbers.setdefault(p, len(numbers)) for p in pairs]
 
 
 def _digest(data: Mapping[str, Any]) -> str:
-    """Of arguments of `CrossFittedWords`."""
+    """Hash of the arguments of `CrossFittedWords`."""
     texts = {name: value for name, value in data.items() if name != "features"}
     digest = hashlib.sha256(json.dumps(texts).encode())
     if data["features"] is not None:
@@ -420,7 +420,7 @@ def calibrated(
     rows: Sequence[WordRow],
     rivals: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Probability ``(Q,)`` that each word is wrong, see `Calibration`.
+    """Probability that each word is wrong, ``(Q,)``, see `Calibration`.
 
     Args:
         judged: the words.
@@ -447,7 +447,7 @@ def _curve(
     num_rows: int,
     rivals: np.ndarray | None,
 ) -> Calibration:
-    """Other words of a row count by the root of how often they are written, each place alike.
+    """Calibration curve that weights a row's other words by the square root of their frequency.
 
     Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
     """
@@ -465,7 +465,7 @@ def _curve(
 
 
 class SecondLook(AbstractWordScore):
-    """The probability that a word is wrong, by a first score and by networks that look again.
+    """Probability that a word is wrong, from a first score and pretrained image-text models.
 
     A network that scores pairs of photo and caption compares the present caption with the one that
     has the likelier word. With d the vector of what the networks gain by the change, and the words
@@ -513,16 +513,16 @@ class SecondLook(AbstractWordScore):
 
     @property
     def opens_photos(self) -> bool:
-        """The networks read them."""
+        """Whether photos are opened; the pair models read photos."""
         return True
 
     @property
     def counted_value(self) -> str:
-        """That of the first score."""
+        """Quantity that the first score counts."""
         return self.words.counted_value
 
     def scores(self, context: Context) -> Tensor:
-        """The highest probability of a caption's words to be wrong, in [0, 1], or log-odds in nats.
+        """Highest probability in [0, 1] that a word is wrong, or highest log-odds in nats.
 
         Which of them the first score says. NaN without a word that is judged.
         """
@@ -530,7 +530,7 @@ class SecondLook(AbstractWordScore):
         return highest(self.doubts(context), len(context.view.roster), value=value)
 
     def doubts(self, context: Context) -> list[WordDoubt]:
-        """Those of the first score, with the log-odds and probabilities of both looks."""
+        """Records of the first score, with log-odds and probabilities of both looks."""
         samples = context.live
         key = (context.view.roster.fingerprint, tuple(samples.values()))
         if self._last is None or self._last[0] != key:
@@ -554,7 +554,7 @@ class SecondLook(AbstractWordScore):
         return doubts
 
     def _looks(self, doubts: Sequence[WordDoubt]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By topic the numbers of words in doubt, and of those that are taken for right ones.
+        """Positions of the doubtful and of the presumably right words, by topic.
 
         Where hardly a word is free of doubt, these are of the less doubtful half of the topic.
         """
@@ -571,7 +571,7 @@ class SecondLook(AbstractWordScore):
         return looks
 
     def _gains(self, doubts: Sequence[WordDoubt], samples: Mapping[int, Sample]) -> np.ndarray:
-        """``(Q, P)`` scores of the captions with the alternative, less those as they stand."""
+        """Score gains ``(Q, P)`` when each doubtful word is replaced by its alternative."""
         before = [(samples[d.row].image_path, samples[d.row].caption) for d in doubts]
         after = [
             (path, replace_word(caption, doubt.start, doubt.word, doubt.alternative))
@@ -592,7 +592,7 @@ def _logits(probabilities: np.ndarray | np.float64) -> np.ndarray:
 
 
 def log_likelihood_ratios(gains: np.ndarray, sound: np.ndarray) -> np.ndarray:
-    """``(Q,)`` odds of wrong against right, from the networks' gain by the other word.
+    """Log-likelihood ratio ``(Q,)`` of wrong to right, from the models' gains by the other word.
 
     Args:
         gains: ``(Q, P)`` of the words in doubt.
@@ -610,7 +610,7 @@ def log_likelihood_ratios(gains: np.ndarray, sound: np.ndarray) -> np.ndarray:
 
 
 def again(doubt: WordDoubt, ratio: float) -> WordDoubt:
-    """A word in doubt after a second look by a log-likelihood ratio, in nats."""
+    """Update a doubtful word by a log-likelihood ratio in nats."""
     if not ratio:
         return doubt
     logit = float(_logits(np.float64(doubt.probability))) + ratio

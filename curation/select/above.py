@@ -10,7 +10,7 @@ from curation.select.ranking import ordered_rows
 
 
 class Above(AbstractByScore):
-    """Selects scores greater than a threshold, however many they are.
+    """Selects all samples with a score above a fixed threshold.
 
     Args:
         threshold: threshold in the score's own unit.
@@ -31,7 +31,7 @@ class Above(AbstractByScore):
         super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
-        """Worst first; a sample whose score is unknown is never selected."""
+        """Return the selected samples, worst first; samples without a score are never selected."""
         scores = as_numpy(self.scores(context))
         # a comparison with NaN is false
         over = context.live_rows[scores[context.live_rows] > self.threshold]

@@ -10,10 +10,10 @@ from curation.select.ranking import ordered_rows
 
 
 class All(AbstractByScore):
-    """Selects every live sample, worst first; those without a score come last."""
+    """Selects every live sample, worst first; samples without a score come last."""
 
     def select(self, context: Context) -> list[Selected]:
-        """All of them; the reason is the score."""
+        """Return all live samples; the reason is the score."""
         scores, name = as_numpy(self.scores(context)), self.score.name
         ranked = np.nan_to_num(scores, nan=-1e30)  # below every score
         return [

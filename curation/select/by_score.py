@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class AbstractByScore(Selector):
-    """A selector that ranks by its own score.
+    """Base class of selectors that rank samples by a score.
 
     Args:
         score: score to rank by; default the epoch's mean loss a token.
@@ -27,16 +27,16 @@ class AbstractByScore(Selector):
 
     @property
     def opens_photos(self) -> bool:
-        """As its score."""
+        """Whether the score opens photos."""
         return self.score.opens_photos
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Those of its score."""
+        """Additional measurements that the score reads."""
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """Those of ``score``; warns once where samples have no score.
+        """Scores of ``score``; logs a warning once if samples have no score.
 
         Raises:
             ValueError: before training, and no live sample has a score: nothing would be selected.
@@ -79,7 +79,7 @@ class AbstractByScore(Selector):
 
 
 def _check(scores: Any, num_rows: int, *, by: Score) -> None:
-    """Refuse what is no score of each row of the roster."""
+    """Raise ValueError unless there is one score for each row of the roster."""
     if isinstance(scores, Tensor) and tuple(scores.shape) == (num_rows,):
         return
     got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__

@@ -23,7 +23,7 @@ _TOLERANCE = 1e-9  # of the mean log-likelihood, in nats a sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoNormals:
-    """Two normal distributions, the lower mean first.
+    """Two normal distributions, the one with the lower mean first.
 
     Attributes:
         weights, means, stds: ``(2,)`` each.
@@ -34,12 +34,12 @@ class TwoNormals:
     stds: np.ndarray
 
     def log_joint(self, values: np.ndarray) -> np.ndarray:
-        """``(N, 2)`` log of weight times density."""
+        """Logarithm of weight times density, ``(N, 2)``."""
         scaled = (values[:, None] - self.means) / self.stds
         return np.log(self.weights / self.stds) - 0.5 * (scaled**2 + np.log(2 * np.pi))
 
     def upper(self, values: np.ndarray) -> np.ndarray:
-        """``(N,)`` probability that each value came from the upper one.
+        """Probability that each value came from the upper distribution, ``(N,)``.
 
         Below the lower mean it is 0: where the upper one is wide, its left tail would claim the
         values that are least suspect.
@@ -81,7 +81,7 @@ class Mixture(AbstractByScore):
         super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
-        """Worst first; a sample whose score is unknown is never selected."""
+        """Return the selected samples, worst first; samples without a score are never selected."""
         scores = as_numpy(self.scores(context))
         known = context.live_rows[~np.isnan(scores[context.live_rows])]
         fitted = fit_two_normals(scores[known])
@@ -103,7 +103,7 @@ class Mixture(AbstractByScore):
 
 
 def fit_two_normals(values: np.ndarray) -> TwoNormals | None:
-    """Two normals by expectation maximisation from the lower and upper half; no random start.
+    """Fit two normal distributions by expectation maximisation with a fixed start.
 
     Args:
         values: ``(N,)`` finite.

@@ -12,7 +12,7 @@ from curation.select.ranking import num_of_fraction, worst_rows
 
 
 class Random(Selector):
-    """Selects a fraction of the live samples at random, by the run's seed and the epoch.
+    """Selects a random fraction of the live samples, determined by the run's seed and the epoch.
 
     Args:
         ratio: fraction in [0, 1] of the live samples.
@@ -27,12 +27,12 @@ class Random(Selector):
         self.ratio, self._ramp = ratio, require_ratio(ratio)
 
     def scores(self, context: Context) -> Tensor:
-        """``(N,)`` uniform in [0, 1), one draw per roster row whether live or not."""
+        """Uniform random numbers in [0, 1), ``(N,)``, one for each roster row."""
         draws = context.random("random selection").random(len(context.view.roster))
         return torch.from_numpy(draws)
 
     def select(self, context: Context) -> list[Selected]:
-        """The highest draws; whether a sample has a loss plays no part."""
+        """Return the samples with the highest random numbers; losses are not used."""
         draws = as_numpy(self.scores(context))
         ratio = self._ramp.at(context.epoch)
         rows = worst_rows(context, draws, num_of_fraction(ratio, len(context.live)))

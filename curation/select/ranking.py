@@ -8,7 +8,7 @@ from curation.base import Context
 
 
 def worst_rows(context: Context, scores: np.ndarray, count: int) -> list[int]:
-    """Rows of the ``count`` live samples with the highest score, worst first.
+    """Rows of the ``count`` live samples with the highest scores, worst first.
 
     Args:
         context: says which samples are live.
@@ -30,7 +30,7 @@ def worst_rows(context: Context, scores: np.ndarray, count: int) -> list[int]:
 
 
 def ordered_rows(context: Context, scores: np.ndarray, rows: np.ndarray) -> list[int]:
-    """``rows`` by falling score, equal scores by ``sample_id``."""
+    """Sort ``rows`` by decreasing score, and ties by ``sample_id``."""
     live, values = context.live, scores[rows]
     order = np.argsort(-values, kind="stable")
     rows, values = rows[order], values[order]
@@ -44,5 +44,5 @@ def ordered_rows(context: Context, scores: np.ndarray, rows: np.ndarray) -> list
 
 
 def num_of_fraction(ratio: float, total: int) -> int:
-    """How many of ``total`` a fraction is, rounded down; products like 0.29 x 100 are not cut."""
+    """Number of items in a fraction of ``total``, rounded down without floating-point errors."""
     return int(ratio * total + 1e-6)

@@ -12,7 +12,7 @@ from curation.select.ranking import ordered_rows
 
 
 class Share(Selector):
-    """Selects from each image the same share of its live captions, at random. Knows no losses.
+    """Selects at random the same share of the live captions of each image, without losses.
 
     If the share is not a whole number of captions, a random draw decides on the last one, so that
     the share holds on average: half of five captions are two or three.
@@ -33,13 +33,13 @@ class Share(Selector):
         self.coin = coin
 
     def scores(self, context: Context) -> Tensor:
-        """``(N,)`` random: in [1, 2) for selected samples, below 1 for others, live or not."""
+        """Random scores ``(N,)``: in [1, 2) for selected samples, below 1 for all others."""
         draws = context.random("random share").random(len(context.view.roster))
         draws[self._rows(context, draws)] += 1
         return torch.from_numpy(draws)
 
     def select(self, context: Context) -> list[Selected]:
-        """The highest draws of each image."""
+        """Return the samples with the highest random numbers of each image."""
         scores = as_numpy(self.scores(context))
         rows = ordered_rows(context, scores, np.flatnonzero(scores >= 1))
         method = "by a coin" if self.coin else "of its image's captions"

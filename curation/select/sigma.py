@@ -13,7 +13,7 @@ from curation.select.ranking import ordered_rows
 
 
 class Sigma(AbstractByScore):
-    """Selects scores above ``mean + num_std * std`` of the live samples that have one.
+    """Selects scores above ``mean + num_std * std`` of the live samples with a score.
 
     Args:
         num_std: distance from the mean in sample standard deviations, at least 0.
@@ -34,7 +34,7 @@ class Sigma(AbstractByScore):
         super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
-        """Worst first; none with fewer than two known scores, whose spread is undefined."""
+        """Return the selected samples, worst first; empty with fewer than two known scores."""
         scores = as_numpy(self.scores(context))
         known = context.live_rows[~np.isnan(scores[context.live_rows])]
         if len(known) < 2:

@@ -33,7 +33,7 @@ class Top(AbstractByScore):
         super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
-        """Worst first; a sample whose score is unknown is never selected."""
+        """Return the selected samples, worst first; samples without a score are never selected."""
         total = len(context.live)
         ratio = self._ramp.at(context.epoch)
         count = num_of_fraction(ratio, total)

@@ -13,7 +13,7 @@ from curation.select.ranking import ordered_rows
 
 
 class Unmatched(Selector):
-    """The filter of CapFilt (Li et al., 2022, section 4), and room for its captioner.
+    """Selects captions that do not match their photo, and samples that wait for a caption.
 
     Args:
         pairs: scores of pairs, such as BLIP's matching head.
@@ -49,11 +49,11 @@ class Unmatched(Selector):
         self._score = CaptionFit(pairs=pairs)
 
     def scores(self, context: Context) -> Tensor:
-        """See `CaptionFit`."""
+        """Scores of `CaptionFit`."""
         return self._score.scores(context)
 
     def select(self, context: Context) -> list[Selected]:
-        """See the class."""
+        """Return the samples that the class describes."""
         selected = self._unmatched(context) if self.written else []
         if self.waiting:
             selected += [
@@ -77,12 +77,12 @@ class Unmatched(Selector):
 
 
 def below(pairs: FitScores, fit: float, threshold: float) -> str:
-    """Why a caption does not match, for people."""
+    """Reason why a caption does not match, as readable text."""
     return f"{pairs.name} {fit:.3f} < {threshold:g}"
 
 
 class Origin(Selector):
-    """Selects every live sample that the annotations say is of one origin, in roster order.
+    """Selects every live sample with one origin in the annotations, in roster order.
 
     Later edits do not count: a caption written for a photo without one can be written again at the
     next epoch's end.
@@ -100,14 +100,14 @@ class Origin(Selector):
         self.origin = origin
 
     def scores(self, context: Context) -> Tensor:
-        """``(N,)`` 1 for live samples of the origin, 0 for the others; NaN where not live."""
+        """Scores ``(N,)``: 1 for live samples of the origin, 0 for other live samples, else NaN."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         for row in context.live:
             scores[row] = float(context.view.roster.samples[row].origin == self.origin)
         return scores
 
     def select(self, context: Context) -> list[Selected]:
-        """All of them."""
+        """Return all live samples of the origin."""
         rows = torch.nonzero(self.scores(context) == 1).flatten().tolist()
         reason = f"of origin {self.origin}"
         return [Selected(sample=context.live[row], reason=reason) for row in rows]

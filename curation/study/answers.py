@@ -57,7 +57,7 @@ COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Category:
-    """A kind of error.
+    """A category of errors.
 
     Attributes:
         key: short name in tables.
@@ -123,7 +123,7 @@ KEYS = tuple(category.key for category in CATEGORIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """An annotator's answer on a picture.
+    """An annotator's answer about an image.
 
     Attributes:
         annotator: their id or address.
@@ -141,7 +141,7 @@ class Annotation:
 def write_tasks(
     placed: Sequence[Placed], folder: Path, *, root: Path | None = None, address: str = LOCAL_FILES
 ) -> Path:
-    """Write ``tasks.json``, set after set, and ``interface.xml``; pictures stay.
+    """Write ``tasks.json``, one set after another, and ``interface.xml``; images stay.
 
     A task holds neither loss nor half, which annotators must not see.
 
@@ -206,7 +206,7 @@ def _interface() -> str:
 
 
 def read_answers(path: str | Path, placed: Sequence[Placed]) -> list[Annotation]:
-    """What people answered, by picture and annotator; the latest answer of one counts.
+    """Read the answers by image and annotator; an annotator's latest answer counts.
 
     Args:
         path: what Label Studio exported as JSON, or ``study.sqlite`` of the page that earlier
@@ -253,7 +253,7 @@ def _read_label_studio(path: str | Path, placed: Sequence[Placed]) -> Iterable[A
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Say which task is in another form."""
+    """Context manager: adds the task to errors about its format."""
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
@@ -263,7 +263,7 @@ def _named(where: str) -> Iterator[None]:
 
 
 def _annotator(entry: Mapping[str, Any]) -> str:
-    """Who made an annotation: an address, or a number."""
+    """Annotator of an annotation: an e-mail address or a number."""
     who = entry["completed_by"]
     if isinstance(who, Mapping):
         who = who.get("email") or who["id"]
@@ -374,7 +374,7 @@ def write_results(
 
 
 def told(summary: dict[str, Any]) -> str:
-    """A line on a summary."""
+    """One line of text about a summary."""
     low, high = (_rounded(summary["mean_errors"][half]) for half in ("low", "high"))
     alpha = _rounded(summary["krippendorff_alpha"]["all"])
     return (
@@ -391,7 +391,7 @@ def _rounded(value: float | None) -> str:
 def alpha(
     labels: Sequence[Label], distance: Callable[..., float] = binary_distance
 ) -> float | None:
-    """Krippendorff's alpha, at most 1; None where it is undefined.
+    """Krippendorff's alpha, at most 1; None if undefined.
 
     It is undefined where no item has two labels, and where all labels are the same: nothing could
     have been disagreed about.
@@ -409,7 +409,7 @@ def alpha(
 
 
 def agreement(annotations: Sequence[Annotation]) -> dict[str, float | None]:
-    """Alpha of each category (ticked or not), and over all as ``"all"``.
+    """Alpha of each category (ticked or not), and over all categories as ``"all"``.
 
     Over all, the sets of ticked categories are compared by the MASI distance (Passonneau, 2006),
     which counts part of an overlap.
@@ -466,7 +466,7 @@ def _table(placed: Sequence[Placed], annotations: Sequence[Annotation]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Escape a text so that no spreadsheet runs it as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
@@ -477,7 +477,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _by_category(counts: Counter[str], path: Path) -> None:
-    """Figure 9a: how often each kind of error was ticked."""
+    """Draw Figure 9a: how often each category was ticked."""
     figure = _figure(7, 6)
     axes = figure.add_subplot()
     groups = list(dict.fromkeys(category.group for category in CATEGORIES))
@@ -498,7 +498,7 @@ def _by_category(counts: Counter[str], path: Path) -> None:
 
 
 def _by_loss(items: Sequence[Item], errors: Sequence[float], path: Path) -> None:
-    """Figure 9b: mean errors of each picture against its loss and, where known, its CLIPScore."""
+    """Draw Figure 9b: mean errors of each image by its loss and, if known, its CLIPScore."""
     figure = _figure(6, 4.2)
     axes = figure.add_subplot()
     losses = [item.loss for item in items]

@@ -31,7 +31,7 @@ NUM_SETS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A picture to be judged.
+    """An image to be judged.
 
     Attributes:
         name: its file relative to the folder, or the sample's id.
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """An item in its set; ``half`` is ``"high"`` or ``"low"`` and hidden from annotators."""
+    """An item in its set; ``half``, ``"high"`` or ``"low"``, is hidden from annotators."""
 
     item: Item
     set_number: int
@@ -58,7 +58,7 @@ class Placed:
 
 
 def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
-    """The real path of a picture that lies in one of the folders.
+    """Resolve the path of an image, which must be in one of the folders.
 
     Raises:
         ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
@@ -76,7 +76,7 @@ def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
 def divide(
     items: Sequence[Item], *, num_sets: int = NUM_SETS, size: int = SET_SIZE, seed: int = 0
 ) -> list[Placed]:
-    """The pictures of highest and of lowest loss, dealt out to sets of equal halves.
+    """Divide the images of highest and lowest loss into sets with equal halves.
 
     The worst and the best of all are taken, as in the paper, and each set gets its share of both
     at random. Fewer pictures than ``num_sets * size`` make fewer or smaller sets.
@@ -117,7 +117,7 @@ def divide(
 
 
 def fingerprint(placed: Sequence[Placed]) -> str:
-    """16 hex digits that identify a study's pictures; where the files lie does not count."""
+    """Hash of a study's images, 16 hexadecimal digits; independent of file locations."""
     digest = hashlib.sha256()
     for entry in placed:
         record = asdict(entry.item) | {"path": "", "set": entry.set_number}
@@ -126,7 +126,7 @@ def fingerprint(placed: Sequence[Placed]) -> str:
 
 
 def read_items(source: str | Path, within: Sequence[str | Path] = ()) -> list[Item]:
-    """The pictures of a folder with ``manifest.jsonl`` or ``manifest.csv``, or of a run folder.
+    """Read images from a folder with ``manifest.jsonl`` or ``manifest.csv``, or from a run folder.
 
     A line of the manifest has ``image`` (relative to the folder), ``caption`` or ``captions``,
     ``loss`` and, if known, ``clip_score``; lines of the same image add captions. Of a run, the

@@ -45,7 +45,7 @@ def read_closeups(
     keep_photos: bool = False,
     seed: Seed = 0,
 ) -> Roster:
-    """A data set with a close-up for each set of objects that captions of a photo name.
+    """Read a dataset with a close-up for each set of objects that a photo's captions mention.
 
     Captions that name the same boxes share a close-up; those that name none keep the photo.
 
@@ -96,7 +96,7 @@ class _Cutter:
     seed: int
 
     def closeups(self, samples: Sequence[Sample], *, keep_photos: bool) -> Iterator[Sample]:
-        """Samples of a photo, each with the window around its objects."""
+        """Samples of a photo, each cropped to the window around its objects."""
         groups: dict[tuple[int, ...], list[Sample]] = {}
         for sample in samples:
             groups.setdefault(tuple(sorted(mentioned_regions(sample))), []).append(sample)
@@ -134,7 +134,7 @@ class _Cutter:
     def _window(
         self, boxes: list[tuple[float, ...]], size: tuple[int, int], draw: random.Random
     ) -> Window:
-        """A square around boxes that lies within the photo; the shorter side bounds it."""
+        """Square window around boxes, inside the photo and at most as large as its shorter side."""
         spans = [(min(b[a] for b in boxes), max(b[a + 2] for b in boxes)) for a in (0, 1)]
         longest = max(end - start for start, end in spans)
         room = longest * (1 + 2 * draw.uniform(*self.margins))
@@ -145,7 +145,7 @@ class _Cutter:
         return left, top, left + side, top + side
 
     def _start(self, span: tuple[float, float], side: int, length: int, draw: random.Random) -> int:
-        """The start of a window of ``side`` that shows the complete span, if possible."""
+        """Start of a window of length ``side`` that contains the whole span, if possible."""
         min_start, max_start = sorted((span[1] - side, span[0]))
         start = (min_start + max_start) / 2 if self.centred else draw.uniform(min_start, max_start)
         return min(max(0, round(start)), length - side)
@@ -154,7 +154,7 @@ class _Cutter:
 def regions_within(
     regions: Sequence[Region], window: Window
 ) -> tuple[tuple[Region, ...], dict[int, int]]:
-    """Regions of a photo within a window, and the new index of each that is kept.
+    """Regions of a photo within a window, and the new index of each kept region.
 
     A region is kept if at least half of its area lies within.
     """

@@ -33,12 +33,12 @@ BACKGROUND = 0.1
 
 
 def label_names(roster: Roster) -> list[str]:
-    """Labels of all boxes, each once, sorted; none where a data set has no boxes."""
+    """Sorted labels of all boxes without repeats; empty for datasets without boxes."""
     return sorted({region.label for sample in roster.samples for region in sample.regions})
 
 
 def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
-    """The label in each cell of each photo: the weight of the smallest box that touches it.
+    """Label of each cell of each photo: that of the smallest box that touches the cell.
 
     Only the photo's middle square is used, as by `load_pictures`.
 
@@ -76,13 +76,13 @@ def _area(region: Region) -> float:
 
 
 def _span(start: float, end: float, side: int, square: int, cells: int) -> slice:
-    """Cells of the middle square that a span of pixels touches."""
+    """Cells of the central square that a span of pixels touches."""
     first, last = ((value - (side - square) / 2) * cells / square for value in (start, end))
     return slice(max(0, math.floor(first)), max(0, math.ceil(last)))
 
 
 def object_weights(maps: Tensor, weight: float) -> Tensor:
-    """Weights of places in errors: of places with an object, against 1 for the others.
+    """Weights of the error at each position: higher for positions with an object than without.
 
     Objects are a small part of a scene, and captions describe them.
 
@@ -98,7 +98,7 @@ def object_weights(maps: Tensor, weight: float) -> Tensor:
 
 
 class LabelReader(nn.Module):
-    """Predicts labels from a network's maps; its loss gives the maps a meaning.
+    """Predicts labels from a network's feature maps, as an auxiliary loss for the maps.
 
     Args:
         channels: channels of the maps.
@@ -124,7 +124,7 @@ class LabelReader(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """Photos to be denoised.
+    """Photos to be denoised, with their prompts.
 
     Attributes:
         latents: ``(B, C, H, W) float32``, of deviation 1.
@@ -141,7 +141,7 @@ class Examples:
 
 
 class Denoiser(nn.Module):
-    """The two networks of a latent diffusion model that read prompts and remove noise.
+    """Text encoder and denoising network of a latent diffusion model.
 
     Args:
         unet: predicts from noisy latents, time and the prompt's states.
@@ -181,7 +181,7 @@ class Denoiser(nn.Module):
         self.register_buffer("weights", step_weights(signal, kind, snr_cap))
 
     def loss(self, examples: Examples, generator: torch.Generator) -> Tensor:
-        """Weighted square error of the prediction at times drawn evenly, and the labels' loss.
+        """Weighted squared error of the prediction at uniformly drawn times, plus the label loss.
 
         Args:
             examples: without ``maps`` no labels' loss is added.
@@ -213,7 +213,7 @@ class Denoiser(nn.Module):
 
 @contextmanager
 def _outputs(layer: Any, outputs: list[Tensor]) -> Iterator[None]:
-    """Within the context, outputs of the layer are added to ``outputs``."""
+    """Context manager: appends outputs of the layer to ``outputs``."""
     if layer is None:
         yield
         return
@@ -228,7 +228,7 @@ Draw = Callable[[int, torch.Generator], Examples]
 
 
 def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
-    """The loss of a step.
+    """Loss of a training step.
 
     Args:
         denoiser: denoiser to train.
@@ -244,7 +244,7 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
 
 @torch.no_grad()
 def mean_loss(denoiser: Denoiser, draw: Draw, *, batch_size: int, batches: int) -> float:
-    """Mean loss over the same photos, prompts, times and noise whenever it is called.
+    """Mean loss over fixed photos, prompts, times and noise, comparable between calls.
 
     Labels are left out: they are a means, and not every data set has them.
 
@@ -261,7 +261,7 @@ def mean_loss(denoiser: Denoiser, draw: Draw, *, batch_size: int, batches: int) 
 
 
 def step_weights(signal: Tensor, prediction_type: str, snr_cap: float | None) -> Tensor:
-    """Weights of the squared error at each time: lower where there is little noise.
+    """Weights of the squared error at each time: lower for times with little noise.
 
     As Hang et al., except that the noisiest times of a v-prediction keep weight 1: there the
     layout is decided.
@@ -286,12 +286,12 @@ def step_weights(signal: Tensor, prediction_type: str, snr_cap: float | None) ->
 
 
 def photo_paths(roster: Roster) -> list[Path]:
-    """Photos of a roster, each once, in its order."""
+    """Photos of a roster without repeats, in its order."""
     return [roster.samples[rows[0]].image_path for rows in roster.rows_by_image.values()]
 
 
 def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:
-    """Photos, scaled and cropped to squares around their middle.
+    """Load photos, scaled and cropped to central squares.
 
     Returns:
         ``(B, 3, size, size) float32`` in [-1, 1].
@@ -303,12 +303,12 @@ def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:
 
 
 def load_square(path: Path, *, size: int) -> np.ndarray:
-    """A photo of `load_pictures`: ``(size, size, 3) uint8``."""
+    """Load one photo for `load_pictures`: ``(size, size, 3) uint8``."""
     return np.asarray(ImageOps.fit(load_rgb(path), (size, size)))
 
 
 def as_pictures(squares: Sequence[np.ndarray]) -> Tensor:
-    """The result of `load_pictures` for photos that `load_square` has read."""
+    """Convert photos from `load_square` to the result of `load_pictures`."""
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
@@ -316,12 +316,12 @@ END_OF_WORD = "</w>"
 
 
 def captions_by_photo(roster: Roster) -> list[list[str]]:
-    """The captions of each photo, in the roster's order."""
+    """Captions of each photo, in the roster's order."""
     return [[roster.samples[row].caption for row in rows] for rows in roster.rows_by_image.values()]
 
 
 def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> CLIPTokenizer:
-    """A tokenizer like CLIP's with byte pairs learnt from captions.
+    """Train a CLIP-like byte-pair tokenizer on captions.
 
     Args:
         captions: any texts; all single bytes become tokens, too.
@@ -356,7 +356,7 @@ def _merges(tokenizer: Any) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSettings(AbstractSettings):
-    """``prompts`` for training generators; see `PromptSampler`."""
+    """Config ``prompts`` for training generators; see `PromptSampler`."""
 
     single: Fraction
     empty: Fraction
@@ -396,7 +396,7 @@ class PromptSampler:
         self.ids: list[list[list[int]]] = [[next(tokenized) for _ in photo] for photo in captions]
 
     def draw(self, photos: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Prompts of photos, padded to the tokenizer's length: ``(B, L) int64``."""
+        """Draw prompts of photos, padded to the tokenizer's length: ``(B, L) int64``."""
         chances = torch.rand(len(photos), 2, generator=generator).tolist()
         return torch.tensor(
             [
@@ -418,7 +418,7 @@ class PromptSampler:
 
     @property
     def room(self) -> int:
-        """Tokens that a prompt may have, without the special ones."""
+        """Maximum number of prompt tokens, without special tokens."""
         return self.tokenizer.model_max_length - 2
 
     def _padded(self, ids: list[int]) -> list[int]:
@@ -428,7 +428,7 @@ class PromptSampler:
 
 
 def join_captions(captions: Sequence[list[int]], room: int) -> list[int]:
-    """Tokens of complete captions in sequence, as far as there is room.
+    """Join the tokens of complete captions up to the maximum length.
 
     A first caption that is too long alone is cut.
     """
@@ -442,6 +442,6 @@ def join_captions(captions: Sequence[list[int]], room: int) -> list[int]:
 def sampler(
     roster: Roster, tokenizer: PreTrainedTokenizerBase, settings: PromptSettings
 ) -> PromptSampler:
-    """Prompts for the photos of a roster, in its order."""
+    """Build the prompt sampler for a roster's photos, in its order."""
     shares = {"single": settings.single, "empty": settings.empty, "cut": settings.cut}
     return PromptSampler(captions=captions_by_photo(roster), tokenizer=tokenizer, **shares)

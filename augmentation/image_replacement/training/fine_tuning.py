@@ -76,7 +76,7 @@ Tuning = Literal["full", "lora"]
 
 @dataclass(frozen=True, kw_only=True)
 class LowRankSettings(AbstractSettings):
-    """``lora``: low-rank additions.
+    """Config ``lora``: low-rank adaptation.
 
     Attributes:
         rank: rank of the additions.
@@ -117,7 +117,7 @@ def choose_trained(
 
 
 class PhotoData:
-    """Photos of a split with prompts, encoded when needed; threads may read them ahead.
+    """Photos of a split with prompts, encoded on demand; threads may read photos ahead.
 
     Args:
         roster: photos with captions.
@@ -140,7 +140,7 @@ class PhotoData:
         return torch.randint(len(self.paths), (number,), generator=generator).tolist()
 
     def read_ahead(self, number: int, generator: torch.Generator) -> None:
-        """Let threads read the photos that `draw` will ask for with such a generator."""
+        """Let threads read the photos that `draw` will request with the given generator."""
         photos = self._drawn(number, generator)
         pool = self._pool = self._pool or ThreadPoolExecutor(NUM_THREADS)
         load = partial(load_square, size=self.size)
@@ -154,7 +154,7 @@ class PhotoData:
 
     @torch.no_grad()
     def draw(self, number: int, generator: torch.Generator) -> Examples:
-        """Photos drawn at random."""
+        """Draw photos at random."""
         photos = self._drawn(number, generator)
         pictures = self._pictures(photos)
         posterior = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
@@ -273,7 +273,7 @@ def _photos(
 
 
 def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: Tuning) -> None:
-    """Write the generator's folder; low-rank additions apart too, before they are merged."""
+    """Write the generator's folder; LoRA weights are also saved separately before merging."""
     if tuning == "lora":
         added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
         # without its settings, loading would use the rank as alpha
@@ -288,7 +288,7 @@ def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: Tuning) -> 
 
 
 def load_pipeline(name: str) -> Any:
-    """A ``StableDiffusionPipeline`` in single precision, to be trained.
+    """Load a ``StableDiffusionPipeline`` in single precision for training.
 
     Args:
         name: a hub's name with its commit, or a folder in the format of diffusers.
@@ -319,7 +319,7 @@ def load_pipeline(name: str) -> Any:
 def build_pipeline(
     denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
 ) -> StableDiffusionPipeline:
-    """The complete generator, with a sampler that needs few steps and no safety checker."""
+    """Build the complete generator, with a fast sampler and no safety checker."""
     parts: dict[str, Any] = {
         "vae": autoencoder,
         "text_encoder": denoiser.text_encoder,
@@ -335,7 +335,7 @@ def build_pipeline(
 
 
 def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
-    """Parameters of each of a pipeline's networks."""
+    """Number of parameters of each network of a pipeline."""
     networks = {
         name: part for name, part in pipeline.components.items() if isinstance(part, nn.Module)
     }
@@ -346,7 +346,7 @@ def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
 
 @torch.inference_mode()
 def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: float) -> list[Any]:
-    """A picture for each prompt, each with its own seed.
+    """Generate an image for each prompt, each with its own seed.
 
     Args:
         pipeline: the generator.
@@ -365,7 +365,7 @@ def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: flo
 
 
 def save_pipeline(pipeline: StableDiffusionPipeline, folder: Path) -> None:
-    """Write a pipeline's folder with weights in half precision, to be computed with in single."""
+    """Write a pipeline's folder with half-precision weights, for single-precision inference."""
     pipeline.to(torch.float16).save_pretrained(folder, safe_serialization=True)
     # transformers, unlike diffusers, would load the precision that is written here
     path = folder / "text_encoder" / "config.json"

@@ -44,7 +44,7 @@ MAX_CAPTIONS, MAX_BEAM, MAX_WORDS, MAX_SEED = 20, 50, 100, 2**31 - 1
 
 
 class PhotoCaptions:
-    """Some captioners, asked one question at a time.
+    """Captioners for the page, which answer one request at a time.
 
     Args:
         captioners: captioners by the name shown to people, in order.
@@ -60,7 +60,7 @@ class PhotoCaptions:
         self._lock = threading.Lock()
 
     def models(self) -> list[dict[str, Any]]:
-        """What the page offers: names, and whether they attend and read boxes."""
+        """Names of the captioners, and whether they show attention and need boxes."""
         return [
             {
                 "name": name,
@@ -74,7 +74,7 @@ class PhotoCaptions:
     def caption(
         self, path: Path, size: tuple[int, int], name: str, record: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Captions of a photo, best first.
+        """Generate captions for a photo, best first.
 
         Args:
             path: the photo.
@@ -107,7 +107,7 @@ class PhotoCaptions:
         }
 
     def suggest(self, path: Path, record: Mapping[str, Any]) -> str:
-        """A captioner's best caption by its own search.
+        """Generate a captioner's best caption with its default decoding.
 
         Raises:
             ValueError: it needs boxes, or the photo is broken.
@@ -137,7 +137,7 @@ class PhotoCaptions:
 
 
 def _square(attended: Sequence[Sequence[AttendedWord]]) -> tuple[int, int] | None:
-    """The grid of photos that are read as squares, such as BLIP's, by its number of cells."""
+    """Number of cells of the grid for models that read photos as squares, such as BLIP."""
     words = [word for caption in attended for word in caption]
     return square_grid(len(words[0].weights)) if words else None
 
@@ -159,14 +159,14 @@ def _caption(prediction: Prediction, words: Sequence[AttendedWord]) -> dict[str,
 
 
 def _shown(region: Region, size: tuple[int, int]) -> dict[str, Any]:
-    """A box in shares of the photo's sides."""
+    """Convert a box to fractions of the photo's width and height."""
     width, height = size
     x1, y1, x2, y2 = region.box
     return {"box": [x1 / width, y1 / height, x2 / width, y2 / height], "label": region.label}
 
 
 def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the page sent, as `Captioner.stream` takes them; others are left out."""
+    """Keep the settings of the page's request that `Captioner.stream` accepts."""
     limits = {
         "num_captions": (1, MAX_CAPTIONS),
         "beam_size": (1, MAX_BEAM),
@@ -200,7 +200,7 @@ DECISIONS = "decisions.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The page's content.
+    """Content of the page.
 
     Attributes:
         suspects: folder of a check, or a run; None: no captions to look through.
@@ -226,7 +226,7 @@ class Settings:
 
 @contextmanager
 def open_app(settings: Settings, *, host: str, port: int) -> Iterator[tuple[PageServer, str]]:
-    """The server of the page, not yet serving, and a line on the page's content.
+    """Build the page's server, not yet serving, and a line that describes the page's content.
 
     Raises:
         FileNotFoundError, ValueError, OSError: a folder that cannot be read, decisions that another
@@ -287,7 +287,7 @@ SCRIPTS = ("dom.js", "ask.js", "attention.js", "app_photo.js", "app_review.js", 
 
 @final
 class App:
-    """The page's answers.
+    """Answers the requests of the page.
 
     Args:
         captions: captions of photos.
@@ -301,7 +301,7 @@ class App:
         self.page: ServedPage = served_page("app.html", title=title, scripts=SCRIPTS)
 
     def get(self, path: str) -> tuple[str, bytes]:
-        """A sent photo, or a suspect's photo, by its number."""
+        """Return an uploaded photo, or a suspect's photo, by its number."""
         if match := re.fullmatch(r"photo/(\d{1,9})", path):
             return JPEG, self._uploads.photo(int(match[1])).picture
         if (match := re.fullmatch(r"suspect/(\d{1,9})", path)) and self._review is not None:
@@ -309,7 +309,7 @@ class App:
         raise Refused(404, "this page does not exist")
 
     def post(self, path: str, request: Request) -> dict[str, Any]:
-        """Take a photo, caption it, or write a decision."""
+        """Store a photo, caption a photo, or write a decision."""
         if path == "api/photo":
             number = self._uploads.add(request.content(BYTES, MAX_BYTES))
             width, height = self._uploads.photo(number).size
@@ -342,7 +342,7 @@ MAX_SIDE = 1600  # of the picture that the page shows, in pixels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A photo.
+    """An uploaded photo.
 
     Attributes:
         path: the file as it came.
@@ -356,7 +356,7 @@ class Upload:
 
 
 class Uploads:
-    """The photos of one program; the latest are kept.
+    """Uploaded photos of one program; only the latest photos are kept.
 
     Args:
         folder: an empty one.
@@ -369,7 +369,7 @@ class Uploads:
         self._number = 0
 
     def add(self, content: bytes) -> int:
-        """Keep a photo; its number.
+        """Store an uploaded photo and return its number.
 
         Raises:
             ValueError: no photo, or a broken, animated or huge one; says which, and the remedy.
@@ -390,7 +390,7 @@ class Uploads:
             return self._number
 
     def photo(self, number: int) -> Upload:
-        """A photo that is still kept.
+        """Return an uploaded photo that is still stored.
 
         Raises:
             Refused: it is not.
@@ -406,7 +406,7 @@ REMEDY = "so it is not shown; name its folder by --photos"
 
 
 class Review:
-    """The suspects of a check or of a run.
+    """Suspected captions of a check or a run, for review.
 
     Args:
         source: the folder of the check, or the run.
@@ -439,7 +439,7 @@ class Review:
             )
 
     def sheet(self) -> dict[str, Any]:
-        """All suspects with the decisions so far, and how these are applied."""
+        """All suspects with the decisions so far, and the command that applies the decisions."""
         whole = "PHOTOS" if self._whole is None else shlex.quote(str(self._whole))
         file = shlex.quote(str(self._decisions.path))
         return {
@@ -462,7 +462,7 @@ class Review:
         }
 
     def decide(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a decision that the page sent; ``verdict`` null takes one back.
+        """Write a decision from the page; a null ``verdict`` removes the decision.
 
         Raises:
             ValueError: no such suspect or decision.
@@ -476,7 +476,7 @@ class Review:
         return _fields(decision)
 
     def photo(self, number: Any) -> Path:
-        """The photo of a suspect.
+        """Return the photo of a suspect.
 
         Raises:
             ValueError: no such suspect, or it lies elsewhere than in the folders.
@@ -486,7 +486,7 @@ class Review:
         return photo
 
     def picture(self, number: int) -> bytes:
-        """The photo as JPEG: decoded first, so that nothing but photos leaves the folders.
+        """Return the photo as a new JPEG, so that only decoded photos leave the folders.
 
         Raises:
             Refused: it cannot be shown.
@@ -510,7 +510,7 @@ class Review:
 
 
 def _file(photo: Path) -> Path:
-    """The file that holds a photo."""
+    """Path of the file that holds a photo."""
     place = place_in_shard(photo)
     return photo if place is None else Path(place.file)
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Rosters:
-    """The data of a run's training and test.
+    """Training and test datasets of a run.
 
     Attributes:
         train: training data with the run's edits.
@@ -53,12 +53,12 @@ class Rosters:
 
 @dataclass(kw_only=True)
 class Notes:
-    """Parts of a run folder that are left out of its page, a line each."""
+    """Parts of a run folder that are missing on its page, with one line for each part."""
 
     lines: list[str] = field(default_factory=list)
 
     def read(self, part: str, folder: Path, read: Callable[[], T], default: T) -> T:
-        """The result of ``read``, or the default and a line if the part is damaged.
+        """Return the result of ``read``; if the part is damaged, add a note and return the default.
 
         Args:
             part: name of the part, for the line.
@@ -78,7 +78,7 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run as it is shown.
+    """All data of a run that its page shows.
 
     Attributes:
         run: config, versions, scores and times; empty where they are not there.
@@ -108,18 +108,18 @@ class FinishedRun:
 
     @property
     def name(self) -> str:
-        """As in the config, or the folder's."""
+        """Name of the run in the config, or the name of its folder."""
         return str(self.run.config.get("run_name") or self.run.folder.name)
 
     @property
     def seed(self) -> str:
-        """Of the run."""
+        """Seed of the run."""
         of_journal = "unknown" if self.record is None else str(self.record.seed)
         return self.run.setting("seed") or of_journal
 
 
 def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedRun:
-    """All parts of a run's folder that can be read.
+    """Read all readable parts of a run's folder.
 
     Args:
         folder: folder of the run, or of a user's own loop.
@@ -176,7 +176,7 @@ def _are_mappings(value: Any) -> bool:
 
 
 def _are_scores(metrics: dict[str, Any]) -> bool:
-    """Whether all numbers of the test are such."""
+    """Return whether all test scores are numbers."""
     test = metrics.get("test", {"corpus": {}})
     corpus = test.get("corpus") if isinstance(test, dict) else None
     images = (test.get("per_image") or {}) if isinstance(test, dict) else None
@@ -207,7 +207,7 @@ def _rosters(
 
 
 def _kept(folder: Path, run: Run, rosters: Rosters) -> RunRecord | None:
-    """What curation did, of a run that has just ended."""
+    """Read the curation record of a run that has just ended."""
     if not has_journal(folder):
         return None
     truth = folder / TRUTH_NAME
@@ -239,7 +239,7 @@ def _test(folder: Path) -> Roster | None:
 def _with_sums(
     folder: Path, record: RunRecord | None, notes: Notes
 ) -> tuple[RunRecord | None, str]:
-    """The record with the losses that its policy went by, and their unit."""
+    """Return the record with the losses that its policy used, and their unit."""
     path = folder / "curation" / "summed_loss.npz"
     by_token = "loss of the caption (nats a token)"
     if record is None or not path.is_file():
@@ -274,7 +274,7 @@ def _start(folder: Path) -> dict[str, float]:
 
 
 def _losses(path: Path) -> list[tuple[float, float]]:
-    """Step and loss of each line of the log that has one."""
+    """Step and loss of each log line with a loss."""
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -299,7 +299,7 @@ def _dropped(folder: Path) -> dict[str, list[dict[str, str]]]:
 
 
 def find_runs(sources: Sequence[Path]) -> list[Path]:
-    """Run folders among these folders and below them, each once, in order.
+    """Find run folders in these folders and their subfolders, without repeats and in order.
 
     Raises:
         FileNotFoundError: a folder that is not there, or holds no run.

@@ -54,7 +54,7 @@ ACTIONS = {
 
 
 def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
-    """Write all figures that the runs have something for; their names.
+    """Draw all figures that the runs have data for, and return the file names.
 
     Configs that cannot be compared share no axes: they have no figure of scores and losses.
 
@@ -78,13 +78,13 @@ def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
 
 
 def training_loss(groups: Sequence[Group]) -> Any:
-    """Loss by update."""
+    """Draw the training loss by update."""
     curves = [(group.name, loss_curve(group)) for group in groups]
     return _lines(curves, "training loss", "update")
 
 
 def validation(groups: Sequence[Group]) -> Any:
-    """CIDEr-D by epoch; None for one epoch."""
+    """Draw CIDEr-D on validation data by epoch; None for a single epoch."""
     curves = [(group.name, validation_curve(group, "CIDEr-D")) for group in groups]
     if not any(curve is not None and len(curve["points"]) > 1 for _, curve in curves):
         return None
@@ -112,7 +112,7 @@ def _lines(curves: Sequence[tuple[str, dict[str, Any] | None]], label: str, unit
 
 
 def scores(groups: Sequence[Group]) -> Any:
-    """Test scores: over seeds with standard deviation, of a single run with its interval."""
+    """Draw test scores: standard deviation over seeds, or the interval of a single run."""
     corpora = [run.run.scores(TEST, "corpus") for group in groups for run in group.runs]
     names = [name for name in DEFAULT_METRICS if any(name in corpus for corpus in corpora)]
     if not names:
@@ -144,7 +144,7 @@ def scores(groups: Sequence[Group]) -> Any:
 
 
 def _ends(group: Group, metric: str) -> tuple[float, float, float]:
-    """Mean and ends of its spread; NaN without a score."""
+    """Mean of a score, with lower and upper end of its spread; NaN without a score."""
     values = [run.run.value(metric, TEST) for run in group.runs]
     known = [value for value in values if value is not None]
     if not known:
@@ -158,7 +158,7 @@ def _ends(group: Group, metric: str) -> tuple[float, float, float]:
 
 
 def edits(groups: Sequence[Group]) -> Any:
-    """Edits by epoch: of one config by action, of several the sum until each epoch."""
+    """Draw edits by epoch: of one config by action, of several configs the running total."""
     if len(groups) > 1:
         curves = [(group.name, edited_by_epoch(group)) for group in groups]
         return _lines(curves, "edits so far", "epoch")
@@ -182,7 +182,7 @@ def edits(groups: Sequence[Group]) -> Any:
 
 
 def losses(groups: Sequence[Group]) -> Any:
-    """Losses of all captions and of the edited ones, by epoch, of the first run of one config."""
+    """Draw losses of all captions and of edited captions by epoch, for one config's first run."""
     run = groups[0].runs[0]
     if len(groups) > 1 or run.record is None:
         return None

@@ -34,7 +34,7 @@ Pictures = Mapping[Path, int]
 
 
 def training_curve(losses: Sequence[tuple[float, float]]) -> list[list[float]] | None:
-    """Loss by update: means of at most `NUM_POINTS` stretches."""
+    """Training loss by update, averaged over at most `NUM_POINTS` intervals."""
     if len(losses) < 2:
         return None
     stretches = np.array_split(np.asarray(losses), min(NUM_POINTS, len(losses)))
@@ -46,7 +46,7 @@ def training_curve(losses: Sequence[tuple[float, float]]) -> list[list[float]] |
 def validation(
     history: Sequence[Mapping[str, Any]], start: Mapping[str, float]
 ) -> dict[str, Any] | None:
-    """Scores by epoch and those before the first, `METRICS` alone where there are some."""
+    """Validation scores by epoch, including scores before training; only `METRICS` if any exist."""
     names = [name for name in METRICS if any(name in entry for entry in history)]
     if not names:
         return None
@@ -61,12 +61,12 @@ def validation(
 
 
 def leading_metric(run: Run) -> str | None:
-    """The metric that a run is judged by: the first of `METRICS` that its test has."""
+    """Main metric of a run: the first metric of `METRICS` that its test has."""
     return next((name for name in METRICS if name in run.scores(TEST, "corpus")), None)
 
 
 def corpus_scores(run: Run) -> dict[str, Any] | None:
-    """Corpus scores with their intervals, and how they were made."""
+    """Corpus scores with confidence intervals, and a description of the intervals."""
     corpus = run.scores(TEST, "corpus")
     if not corpus:
         return None
@@ -83,7 +83,7 @@ def corpus_scores(run: Run) -> dict[str, Any] | None:
 
 
 def score_intervals(run: Run) -> dict[str, Sequence[float]]:
-    """95% intervals over images by metric: those that the test left, or those of means of images.
+    """95% intervals over images by metric, from the test's files or from image means.
 
     Earlier versions left none. The corpus scores of BLEU and METEOR are not means, so such a run
     has no interval for them.
@@ -99,7 +99,7 @@ def score_intervals(run: Run) -> dict[str, Sequence[float]]:
 
 
 def _distribution(run: Run) -> dict[str, Any] | None:
-    """Number of images by score of the leading metric."""
+    """Number of images by score of the main metric."""
     metric = leading_metric(run)
     images = run.scores(TEST, "per_image").values()
     values = [scores[metric] for scores in images if metric in scores]
@@ -112,7 +112,7 @@ def _distribution(run: Run) -> dict[str, Any] | None:
 
 
 def example_ids(run: Run) -> dict[str, list[str]]:
-    """Images with the best, the worst and random captions, by score of the leading metric."""
+    """Images with the best, worst and random captions by the main metric."""
     metric, images = leading_metric(run), run.scores(TEST, "per_image")
     scored = sorted((i for i in images if metric in images[i]), key=lambda i: -images[i][metric])
     middle = scored[NUM_EXAMPLES:-NUM_EXAMPLES]
@@ -126,20 +126,20 @@ def example_ids(run: Run) -> dict[str, list[str]]:
 
 
 def references(roster: Roster | None, image_id: str) -> list[str]:
-    """The first captions that people gave a photo."""
+    """First human captions of a photo."""
     rows = () if roster is None else roster.rows_by_image.get(image_id, ())
     samples = () if roster is None else roster.samples
     return [short(samples[row].caption) for row in rows[:NUM_REFERENCES]]
 
 
 def photo_of(roster: Roster | None, image_id: str) -> Path | None:
-    """The path of a photo."""
+    """Path of a photo."""
     rows = [] if roster is None else list(roster.rows_by_image.get(image_id, ()))
     return roster.samples[rows[0]].image_path if roster is not None and rows else None
 
 
 def examples(run: FinishedRun, pictures: Pictures) -> list[dict[str, Any]] | None:
-    """Captions of the test beside photos and references, in groups."""
+    """Groups of generated test captions with their photos and references."""
     metric, images = leading_metric(run.run), run.run.scores(TEST, "per_image")
     groups = [
         {"name": name, "items": [_example(run, i, images[i][metric], pictures) for i in ids]}
@@ -161,7 +161,7 @@ def _example(run: FinishedRun, image_id: str, score: float, pictures: Pictures) 
 
 
 def before_after(changes: Sequence[Change]) -> list[Change]:
-    """The first edits of each epoch: a policy writes the worst first."""
+    """First edits of each epoch, which concern the worst samples."""
     taken: Counter[int] = Counter()
     shown = []
     for change in changes:
@@ -174,7 +174,7 @@ def before_after(changes: Sequence[Change]) -> list[Change]:
 def curation(
     run: FinishedRun, changes: Sequence[Change], pictures: Pictures
 ) -> dict[str, Any] | None:
-    """The edits and their reasons, with the losses behind the decisions."""
+    """Edits and their reasons, with the losses behind the decisions."""
     record = run.record
     if record is None:
         return None
@@ -199,7 +199,7 @@ def curation(
 def _edited_losses(
     record: RunRecord, changes: Iterable[Change], epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Losses of an epoch: of the captions edited then, and of the others."""
+    """Losses of an epoch for edited captions and for all other captions."""
     if epoch not in record.epochs:
         return np.empty(0), np.empty(0)
     losses = record.history[list(record.epochs).index(epoch)]
@@ -211,7 +211,7 @@ def _edited_losses(
 
 
 def threshold(record: RunRecord, changes: Sequence[Change], epoch: int) -> float | None:
-    """The loss above which nearly all captions of an epoch were edited; None: there is none."""
+    """Loss above which nearly all captions of an epoch were edited; None without such a loss."""
     edited, others = _edited_losses(record, changes, epoch)
     if not len(edited):
         return None
@@ -221,7 +221,7 @@ def threshold(record: RunRecord, changes: Sequence[Change], epoch: int) -> float
 
 
 def rules(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Edits by epoch, policy and action, with their losses and the first one's reason."""
+    """Edits by epoch, policy and action, with their losses and the first edit's reason."""
     groups: dict[tuple[int, str, str], list[Change]] = defaultdict(list)
     for change in changes:
         groups[change.edit.epoch, change.edit.policy, change.edit.action].append(change)
@@ -240,7 +240,7 @@ def rules(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, Any]]:
 def changed_settings(
     config: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
-    """Settings that are not as a plain ``captioning train`` has them: key, value and default.
+    """Settings that differ from ``captioning train``: key, value and default.
 
     Data appear by name alone; settings that only affect execution are left out.
     """
@@ -253,20 +253,20 @@ def changed_settings(
 
 
 def is_setting(key: str) -> bool:
-    """Whether a key may change results; of the data the name alone counts."""
+    """Return whether a config key may change results; of the data, only the name counts."""
     in_data = is_below(key, ("data",)) and key != "data.name"
     return not in_data and not is_below(key, (*FREE_KEYS, *NAME_KEYS))
 
 
 def shown(value: Any) -> str:
-    """A setting's value as YAML has it, in short."""
+    """Format a setting's value as short YAML."""
     words = {None: "null", True: "true", False: "false"}
     is_word = value is None or isinstance(value, bool)
     return words[value] if is_word else short(str(value))
 
 
 def dropped(run: FinishedRun) -> list[dict[str, Any]]:
-    """Number of items that each roster leaves out, by rule, with some of them."""
+    """Number of dropped items of each roster by rule, with examples."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for roster, entries in run.dropped.items():
         for entry in entries:
@@ -291,7 +291,7 @@ DONE = {
 
 
 def lead(run: FinishedRun, changes: Sequence[Change]) -> list[Sentence]:
-    """The sentences, the most important first; those of missing parts are left out."""
+    """Summary sentences of the page, most important first, without missing parts."""
     sentences = [_trained(run), _scored(run), _began(run), _validated(run), _learned(run)]
     sentences += [_curated(run, changes), _hit(run, changes), _left_out(run)]
     return [sentence for sentence in sentences if sentence]
@@ -332,13 +332,13 @@ def _validated(run: FinishedRun) -> Sentence:
 
 
 def title(run: FinishedRun) -> Sentence:
-    """Model and data."""
+    """Title of the page: model and data."""
     model, data = run.run.setting("model.name"), run.run.setting("data.name")
     return [{"text": model or "A model"}, *([" on ", {"text": data}] if data else [])]
 
 
 def initialised(run: FinishedRun) -> Sentence:
-    """What a run began from, with its validation score there; empty: random weights."""
+    """Initial model of a run and its validation score; empty for random weights."""
     name = run.run.setting("start_from") or run.run.setting("model.pretrained")
     if not name:
         return []
@@ -396,28 +396,28 @@ def _left_out(run: FinishedRun) -> Sentence:
 
 
 def num_epochs(run: FinishedRun) -> int:
-    """Epochs that were trained; 0 where nothing tells it."""
+    """Number of trained epochs; 0 if unknown."""
     of_losses = 0 if run.record is None else len(run.record.epochs)
     return len(run.run.timing) or of_losses or len(run.history)
 
 
 def listed(things: Sequence[str]) -> str:
-    """Such as ``a, b and c``."""
+    """Join names to a list such as ``a, b and c``."""
     return " and ".join([", ".join(things[:-1])] * (len(things) > 1) + [*things[-1:]])
 
 
 def counted(number: int, thing: str) -> str:
-    """Such as ``1 epoch`` and ``2 epochs``."""
+    """Format a count such as ``1 epoch`` or ``2 epochs``."""
     return f"{number:,} {named(number, thing)}"
 
 
 def named(number: int, thing: str) -> str:
-    """Such as ``epoch`` of 1 and ``epochs`` of 2."""
+    """Choose the singular or plural: ``epoch`` for 1, ``epochs`` for 2."""
     return thing if number == 1 else f"{thing}s"
 
 
 def duration(seconds: float) -> str:
-    """Such as ``4.3 min``."""
+    """Format a duration such as ``4.3 min``."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -425,7 +425,7 @@ def duration(seconds: float) -> str:
 
 
 def tiles(run: FinishedRun, changes: Sequence[Change]) -> list[dict[str, str]]:
-    """The main numbers, each with its name and a kind for its colour."""
+    """Main numbers of the page, each with its name and colour class."""
     metric = leading_metric(run.run)
     corpus: Mapping[str, Any] = run.run.scores(TEST, "corpus")
     shown = [] if metric is None else [(f"{corpus[metric]:.3f}", f"{metric}, test", "cool")]
@@ -451,7 +451,7 @@ EDITS = Path("curation") / "report.html"
 def write_run_page(
     run: FinishedRun, path: Path, *, defaults: Callable[[], Mapping[str, Any]], edits: Path | None
 ) -> Sequence[str]:
-    """Write the page.
+    """Write the page of a run.
 
     Args:
         run: see `curation.review.runs.reading.read_finished_run`.
@@ -476,7 +476,7 @@ def write_run_page(
 
 
 def page_of(name: str, title: str, blocks: Sequence[str]) -> str:
-    """A page of runs from ``pages/NAME.html`` and its script, with its data blocks."""
+    """Build a page of runs from ``pages/NAME.html``, its script and its data blocks."""
     return build_page(
         f"{name}.html",
         title=title,
@@ -491,7 +491,7 @@ def run_facts(
     numbers: Mapping[Path, int],
     defaults: Callable[[], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Everything on the page but the pictures; parts that fail are noted in ``notes``.
+    """All data of the page except images; failed parts are recorded in ``notes``.
 
     Args:
         run: the run.
@@ -532,7 +532,7 @@ def _versions(run: FinishedRun) -> list[tuple[str, str]]:
 
 
 def _telling_photos(run: FinishedRun, change_list: Sequence[Change]) -> list[Path]:
-    """Photos of the page, examples of the test first."""
+    """Photos of the page, with examples of the test first."""
     ids = example_ids(run.run).values() if leading_metric(run.run) else ()
     tested = [photo_of(run.test, image_id) for group in ids for image_id in group]
     edited = [

@@ -46,7 +46,7 @@ NUM_SHOWN = 12  # captions that differ most
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs of one config, a seed each.
+    """Runs of one config that differ only in their seed.
 
     Attributes:
         key: their ``run_name``; with a folder where several groups have it.
@@ -60,12 +60,12 @@ class Group:
 
     @property
     def records(self) -> list[RunRecord]:
-        """The record of curation in the runs that used it."""
+        """Curation records of the runs that used curation."""
         return [run.record for run in self.runs if run.record is not None]
 
 
 def groups_of(runs: Iterable[FinishedRun]) -> list[Group]:
-    """Runs by name, in order; runs of the same name with different configs form separate groups."""
+    """Group runs by name, in order; runs of one name with different configs are separate groups."""
     by_name: dict[str, list[FinishedRun]] = defaultdict(list)
     for run in runs:
         by_name[run.name].append(run)
@@ -82,7 +82,7 @@ def groups_of(runs: Iterable[FinishedRun]) -> list[Group]:
 def _by_config(
     name: str, runs: Sequence[FinishedRun]
 ) -> Iterable[tuple[str, Sequence[FinishedRun]]]:
-    """Runs of one name with a key a group: the name, or the name and where a group's runs lie."""
+    """Group runs of one name by config; the key is the name, with a folder if names repeat."""
     if _are_seeds(runs):
         return [(name, runs)]
     by_folder: dict[Path, list[FinishedRun]] = defaultdict(list)
@@ -98,14 +98,14 @@ def _by_config(
 
 
 def _are_seeds(runs: Sequence[FinishedRun]) -> bool:
-    """Whether runs differ in the seed alone, each in another one."""
+    """Return whether runs differ only in their seeds, and each run has another seed."""
     is_new = len({run.seed for run in runs}) == len(runs)
     first = runs[0].run.config
     return is_new and not any(changed_settings(first, run.run.config) for run in runs[1:])
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names without the words that all have; words stand between slashes and hyphens.
+    """Shorten names by the words that all names share; slashes and hyphens separate words.
 
     They are as they were where that would leave nothing of one, or make two alike.
     """
@@ -118,7 +118,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Means with standard deviations over seeds, and differences from the first row.
+    """Table of means and standard deviations over seeds, and differences from the first row.
 
     Raises:
         ValueError: runs that cannot stand in one table, see `build_table`.
@@ -147,7 +147,7 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
 
 
 def differ_in_data(all_groups: Sequence[Group]) -> bool:
-    """Whether groups are validated on other data.
+    """Return whether groups have different validation data.
 
     The fingerprints that runs keep of their data tell it, or else the settings of these.
     """
@@ -166,7 +166,7 @@ def differ_in_data(all_groups: Sequence[Group]) -> bool:
 
 
 def _validated_on(run: Run) -> Any:
-    """Fingerprints of the validation captions and photos; None where they are not known."""
+    """Fingerprints of the validation captions and photos; None if unknown."""
     path = run.folder / "data.json"
     if not path.is_file():
         return None
@@ -175,7 +175,7 @@ def _validated_on(run: Run) -> Any:
 
 
 def are_apart(all_groups: Sequence[Group]) -> bool:
-    """Whether curves of groups must not share axes: their scores cannot be compared."""
+    """Return whether the groups' curves need separate axes because scores are not comparable."""
     try:
         score_table(all_groups)
     except ValueError:
@@ -184,7 +184,7 @@ def are_apart(all_groups: Sequence[Group]) -> bool:
 
 
 def _named(run: Run, key: str) -> Run:
-    """The run under its group's key, by which the table has its rows."""
+    """Rename a run to its group's key, which names the run's row in the table."""
     return replace(run, config={**run.config, "run_name": key})
 
 
@@ -202,7 +202,7 @@ def _cell(metric: str, cell: Cell, group: Group) -> dict[str, Any]:
 
 
 def loss_curve(group: Group) -> dict[str, Any] | None:
-    """Mean training loss over the seeds by update, with the lowest and the highest."""
+    """Mean training loss by update over the seeds, with minimum and maximum."""
     curves = [np.asarray(run.losses) for run in group.runs if len(run.losses) > 1]
     if not curves:
         return None
@@ -212,7 +212,7 @@ def loss_curve(group: Group) -> dict[str, Any] | None:
 
 
 def validation_curve(group: Group, metric: str) -> dict[str, Any] | None:
-    """Mean validation score over the seeds by epoch, with the lowest and the highest."""
+    """Mean validation score by epoch over the seeds, with minimum and maximum."""
     by_epoch: dict[float, list[float]] = defaultdict(list)
     for entry in (entry for run in group.runs for entry in run.history):
         if metric in entry:
@@ -222,7 +222,7 @@ def validation_curve(group: Group, metric: str) -> dict[str, Any] | None:
 
 
 def _curve(xs: np.ndarray, values: np.ndarray) -> dict[str, Any]:
-    """Points of the mean of ``(runs, points)``, with a band if there are several runs."""
+    """Points of the mean of ``(runs, points)``, with a band for several runs."""
     columns = (xs, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
     rows = [[round(float(number), 4) for number in row] for row in zip(*columns, strict=True)]
     band = [[x, low, high] for x, _, low, high in rows] if len(values) > 1 else None
@@ -230,13 +230,13 @@ def _curve(xs: np.ndarray, values: np.ndarray) -> dict[str, Any]:
 
 
 def edits_by_action(group: Group) -> dict[str, float]:
-    """Mean number of edits over the seeds by action."""
+    """Mean number of edits by action over the seeds."""
     counts = Counter(edit.action for record in group.records for edit in record.view.journal)
     return {action: number / len(group.records) for action, number in counts.items()}
 
 
 def edited_by_epoch(group: Group) -> dict[str, Any] | None:
-    """Mean number of edits until the end of each epoch."""
+    """Mean number of edits up to the end of each epoch."""
     records = [record for record in group.records if len(record.epochs)]
     epochs = sorted({int(epoch) for record in records for epoch in record.epochs})
     if not epochs:
@@ -249,18 +249,18 @@ def edited_by_epoch(group: Group) -> dict[str, Any] | None:
 
 
 def edited_ids(group: Group) -> set[str]:
-    """Captions that were edited in a run of the group."""
+    """Ids of captions that were edited in at least one run of the group."""
     return {edit.sample_id for record in group.records for edit in record.view.journal}
 
 
 def overlap(all_groups: Sequence[Group]) -> list[list[float]]:
-    """The share of the captions edited in two groups that both edited; each edited some."""
+    """Jaccard overlap of the captions that two groups edited."""
     ids = [edited_ids(group) for group in all_groups]
     return [[len(one & other) / len(one | other) for other in ids] for one in ids]
 
 
 def most_edited(all_groups: Sequence[Group]) -> tuple[Roster | None, list[str]]:
-    """Training captions that the most groups edited, then those edited most often; the roster."""
+    """Training captions edited by the most groups, then most often; and the roster."""
     records = [record for group in all_groups for record in group.records]
     if len({record.view.roster.fingerprint for record in records}) != 1:
         return None, []
@@ -273,7 +273,7 @@ def most_edited(all_groups: Sequence[Group]) -> tuple[Roster | None, list[str]]:
 def edited_item(
     all_groups: Sequence[Group], roster: Roster, sample_id: str, pictures: Pictures
 ) -> dict[str, Any]:
-    """A training caption and the last edit of it in each group."""
+    """A training caption and its last edit in each group."""
     sample = roster.by_id[sample_id]
     last: list[tuple[str, Edit]] = []
     for group in all_groups:
@@ -296,7 +296,7 @@ def edited_item(
 
 
 def image_scores(all_groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
-    """Mean score over the seeds of each test image that all runs have, by group."""
+    """Mean score by group over the seeds for each test image that all runs share."""
     runs = [run.run.scores(TEST, "per_image") for group in all_groups for run in group.runs]
     shared = [i for i in runs[0] if all(metric in images.get(i, {}) for images in runs)]
     return {
@@ -309,7 +309,7 @@ def image_scores(all_groups: Sequence[Group], metric: str) -> dict[str, list[flo
 
 
 def most_different(all_groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
-    """Test images whose score differs most from group to group, with the scores."""
+    """Test images whose scores differ most between groups, with the scores."""
     scores = image_scores(all_groups, metric)
     order = sorted(scores, key=lambda i: min(scores[i]) - max(scores[i]))
     return {i: scores[i] for i in order[:NUM_SHOWN] if max(scores[i]) > min(scores[i])}
@@ -336,13 +336,13 @@ def different_item(
 
 
 def shared_metric(all_groups: Sequence[Group]) -> str | None:
-    """The metric that all runs can be judged by; None: some have no test scores."""
+    """Main metric that all runs have; None if a run has no test scores."""
     names = {leading_metric(run.run) for group in all_groups for run in group.runs}
     return names.pop() if len(names) == 1 else None
 
 
 def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
-    """Settings in which the groups differ: key and the value of each.
+    """Settings that differ between groups: key, and value in each group.
 
     Data appear by name alone, unless groups of one name differ in the rest.
     """
@@ -359,7 +359,7 @@ def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
 
 
 def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
-    """Write the page.
+    """Write the page of several runs.
 
     Args:
         runs: at least one; runs of one name that differ only in the seed are pooled.
@@ -497,7 +497,7 @@ def _mean(cell: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoPart:
-    """What the page of the demo has beside that of a comparison.
+    """Additional content of the demo's comparison page.
 
     Attributes:
         heading: the page's heading.
@@ -520,7 +520,7 @@ def write_compared_page(
     path: Path,
     demo: DemoPart | None = None,
 ) -> None:
-    """Write the page of two runs that were compared.
+    """Write the page that compares two runs.
 
     Args:
         compared: the result of `captioning.evaluation.compare`, as plain values.
@@ -568,7 +568,7 @@ def _changed_item(
     numbers: Mapping[Path, int],
     demo: DemoPart | None,
 ) -> dict[str, Any]:
-    """A photo with the caption of each side's first seed, in pieces."""
+    """A photo with the caption from each side's first seed, split into pieces."""
     captions = [short(texts[0]) for texts in entry["captions"]]
     return {
         "image": entry["image"],

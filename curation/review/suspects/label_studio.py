@@ -57,7 +57,7 @@ def write_label_studio(
     root: Path | None = None,
     address: str = LOCAL_FILES,
 ) -> Path:
-    """Write ``tasks.json`` and ``interface.xml``, the set-up of the project; photos stay.
+    """Write ``tasks.json`` and ``interface.xml``, the project's configuration; photos stay.
 
     Args:
         suspects: one is a task, with a prediction: the action of the check or run.
@@ -84,7 +84,7 @@ def write_label_studio(
 def photo_addresses(
     photos: Sequence[Path], root: Path | None, address: str
 ) -> tuple[Path, list[str]]:
-    """The root that photos are served from, and the address of each.
+    """Root folder for serving the photos, and the address of each photo.
 
     Args:
         photos: at least one.
@@ -111,7 +111,7 @@ def _task(suspect: Suspect, image: str) -> dict[str, Any]:
 
 
 def task_data(suspect: Suspect, image: str) -> dict[str, str]:
-    """The content of a task; ``image`` is the photo's address."""
+    """Content of a task; ``image`` is the photo's address."""
     return {
         "image": image,
         "caption": suspect.caption,
@@ -122,7 +122,7 @@ def task_data(suspect: Suspect, image: str) -> dict[str, str]:
 
 
 def decision_parts(verdict: str, correction: str = "") -> list[dict[str, Any]]:
-    """The result of an annotation or prediction."""
+    """Result entries of an annotation or prediction."""
     parts = [_part(VERDICT, "choices", {"choices": [verdict]})]
     if correction:
         parts.append(_part(CORRECTION, "textarea", {"text": [correction]}))
@@ -135,7 +135,7 @@ def _part(name: str, kind: str, value: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTask:
-    """A task of an export.
+    """A task of a Label Studio export with its verdict.
 
     Attributes:
         where: file and number, for messages.
@@ -154,7 +154,7 @@ class JudgedTask:
 
 
 def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
-    """The tasks of a JSON export, each with file and number for messages.
+    """Read the tasks of a JSON export, with file and task number for messages.
 
     Raises:
         FileNotFoundError: no such file.
@@ -167,7 +167,7 @@ def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
-    """The tasks of an export, with people's decisions.
+    """Read the tasks of an export with the annotators' decisions.
 
     Raises:
         FileNotFoundError: no such file.
@@ -196,7 +196,7 @@ def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
 def read_label_studio(
     path: str | Path, roster: Roster, *, epoch: int = -1
 ) -> dict[str, Edit | None]:
-    """People's decisions by ``sample_id``; None for captions that they keep.
+    """Read the annotators' decisions as edits by ``sample_id``; None for kept captions.
 
     The latest of several annotations of a task counts; skipped tasks and those without annotation
     are left out.
@@ -224,7 +224,7 @@ def read_label_studio(
 
 
 def latest_values(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Values by name of the control, of the annotation that was last made."""
+    """Values of the latest annotation by name of the control."""
     made = [entry for entry in annotations if not entry.get("was_cancelled")]
     if not made:
         return None
@@ -233,7 +233,7 @@ def latest_values(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | 
 
 
 def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
-    """Verdict and correction."""
+    """Verdict and correction of an annotation."""
     verdict = next(iter(parts.get(VERDICT, {}).get("choices", ())), None)
     if verdict not in (KEEP, REMOVE, CORRECT):
         raise ValueError(f"{where}: the verdict must be keep, remove or correct: got {verdict!r}")
@@ -255,7 +255,7 @@ def _edit(task: JudgedTask, epoch: int) -> Edit | None:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """A text, or several."""
+    """Yield one text, or each text of a list."""
     yield from [value] if isinstance(value, str) else map(str, value)
 
 
@@ -264,7 +264,7 @@ MAX_CORRECTION = 2000  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decision on a caption.
+    """A reviewer's decision on a caption.
 
     Attributes:
         verdict: ``"keep"``, ``"remove"`` or ``"correct"``.
@@ -294,7 +294,7 @@ class Decision:
 
 
 class Decisions:
-    """The decisions of a file, which ``captioning curate corrections`` applies.
+    """Decisions in a file, which ``captioning curate corrections`` can apply.
 
     The file keeps tasks that are not among the suspects.
 
@@ -326,11 +326,11 @@ class Decisions:
                 self._decided[task.sample_id] = decision
 
     def of(self, suspect: Suspect) -> Decision | None:
-        """The decision on a suspect; None: nothing yet."""
+        """Return the decision on a suspect, or None if undecided."""
         return self._decided.get(suspect.sample_id)
 
     def decide(self, suspect: Suspect, decision: Decision | None) -> None:
-        """Write a decision in place of an earlier one; it is on the disk when this returns.
+        """Write a decision that replaces any earlier decision, and flush it to disk.
 
         Args:
             suspect: one of the suspects.
@@ -353,7 +353,7 @@ class Decisions:
 
 
 def _text(task: dict[str, Any], where: str) -> str:
-    """A task as `captioning.runtime.files.write_json` writes it within a list."""
+    """JSON text of one task in the format of `captioning.runtime.files.write_json`."""
     try:
         text = json.dumps([task], indent=1, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
@@ -383,7 +383,7 @@ def write_corrected(
     held_out: float = HELD_OUT,
     keys_folder: str | Path | None = None,
 ) -> dict[str, int]:
-    """Write a set with people's decisions from Label Studio.
+    """Write a dataset with the annotators' decisions from Label Studio applied.
 
     A run's own edits stay where nobody judged the caption.
 

@@ -31,7 +31,7 @@ from curation.record import RunRecord, changes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A caption for people to review.
+    """A suspected caption for review.
 
     Attributes:
         sample_id: the sample's id in the roster.
@@ -55,7 +55,7 @@ class Suspect:
 
 
 def check_no_shard(photo: Path, why: str) -> None:
-    """Refuse a photo that is not a separate file.
+    """Raise ValueError for a photo that is not a separate file.
 
     Args:
         photo: path of the photo.
@@ -69,7 +69,7 @@ def check_no_shard(photo: Path, why: str) -> None:
 
 
 def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect]:
-    """Suspects of a check or of a run.
+    """Read the suspected captions of a check or of a run.
 
     Args:
         source: folder that ``captioning check`` wrote, or of a run.
@@ -140,7 +140,7 @@ def _of_table(path: Path) -> Iterator[Suspect]:
 
 
 def _mended(path: Path, row: Mapping[str, str]) -> str | None:
-    """A caption that is wrong in a word or sentence alone, with the word replaced or without it."""
+    """Caption with its only wrong word replaced, or its only wrong sentence removed."""
     if row["issues"].split(";") == [SENTENCES] and row.get("sentence"):
         start = int(row["sentence_start"])
         span = MaskedSpan(start=start, stop=start + len(row["sentence"]))
@@ -158,7 +158,7 @@ def _mended(path: Path, row: Mapping[str, str]) -> str | None:
 
 
 def _changed(record: RunRecord) -> Iterator[Suspect]:
-    """A suspect for each caption that was changed, by its last edit."""
+    """Yield a suspect for each changed caption, described by its last edit."""
     last = {change.edit.sample_id: change.edit for change in changes(record.view, record.truth)}
     for name, edit in last.items():
         sample = record.view.roster.by_id[name]
@@ -209,7 +209,7 @@ def _others(record: RunRecord, sample: Sample) -> tuple[str, ...]:
 
 
 def _kept_from(edit: Edit) -> str:
-    """What a caption is kept from by people who keep it."""
+    """Name the edit that is undone if a reviewer keeps the caption."""
     return f"keeping it undoes {edit.action} by {edit.policy}, epoch {edit.epoch}"
 
 
@@ -218,7 +218,7 @@ def _proposal(edit: Edit | None) -> str | None:
 
 
 def write_fiftyone(suspects: Sequence[Suspect], folder: Path) -> None:
-    """Write ``metadata.json`` and ``samples.json``; photos stay where they are.
+    """Write ``metadata.json`` and ``samples.json``; photos stay in their folders.
 
     Raises:
         ValueError: a photo lies in a shard, which FiftyOne cannot open.
