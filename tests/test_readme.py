@@ -68,11 +68,11 @@ def test_what_check_prints_is_as_printed() -> None:
     lines = (README.parent / printed[1]).read_text(encoding="utf-8").splitlines()
     assert len(block[1].splitlines()) == 3
     assert set(block[1].splitlines()) <= set(lines)
-    said = re.search(r"generated scenes: (.*?) are among the ([\d,]+)", TEXT)
-    planted, found = re.findall(r"[\d,]*\d", said[1])[::2]
-    truth = next(line for line in lines if line.startswith("# beside the truth"))
-    assert f"swapped {planted};" in truth
-    assert f"among fit's {said[2]} {found};" in truth
+    said = re.search(r"([\d,]+) of the [\d,]+ captions are swapped .*? flags ([\d,]+) of", TEXT)
+    truth = next(line for line in lines if line.startswith("# compared with the truth"))
+    assert f" {said[1]} swapped captions" in truth
+    flags = re.search(r"^ +([\d,]+)  fit ", block[1], re.MULTILINE)
+    assert f" {said[2]} of the {flags[1]} flags of fit" in truth
 
 
 def test_the_score_of_the_captioner_in_the_package_is_its_cards() -> None:
