@@ -17,7 +17,7 @@ _REPLACED = ("both", "caption", "image")
 _NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
 _CRITICAL = "captioning.training.objectives.self_critical"
 _REWARDS = ("BleuReward", "CiderReward", "SimilarityReward", "WeightedReward")
-# Former package, module or class -> next name; `present_name` follows the chain to the present name.
+# Former package, module or class -> next name; `present_name` follows the chain to its end.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
     **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
