@@ -1,4 +1,4 @@
-"""``python -m captioning`` is the command ``captioning``."""
+"""Run the ``captioning`` command by ``python -m captioning``."""
 
 from __future__ import annotations
 

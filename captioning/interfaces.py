@@ -1,4 +1,4 @@
-"""Interfaces between the parts of the framework."""
+"""Abstract interfaces between the parts of the framework."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from captioning.types import Parse
 
 
 class AbstractTokenizer(ABC):
-    """Text to token ids and back. Ids are in [0, len(self)).
+    """Tokenizer between text and token ids in [0, len(self)).
 
     Attributes:
-        kind: marks a saved `state` of this class, under its key ``"kind"``.
-        of_processor: whether a processor of transformers makes its tokens, and reads the photos.
+        kind: name of this class in a saved `state`, under the key ``"kind"``.
+        of_processor: whether a processor of transformers tokenizes text and reads photos.
     """
 
     kind: str = ""
@@ -31,17 +31,17 @@ class AbstractTokenizer(ABC):
 
     @property
     def begin_id(self) -> int | None:
-        """The token that a search says before each caption, as BART's ``<s>``; None without one."""
+        """Token with which a search begins captions, such as BART's ``<s>``; None if unused."""
         return None
 
     @property
     def further_ends(self) -> tuple[int, ...]:
-        """Tokens that end a caption in a search as ``eos_id`` does; training has that one alone."""
+        """Tokens that also end a caption in a search; training uses only ``eos_id``."""
         return ()
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """The word of each token id where every token is a word, else None."""
+        """Word of each token id if every token is a word, else None."""
         return None
 
     @abstractmethod
@@ -50,30 +50,30 @@ class AbstractTokenizer(ABC):
 
     @abstractmethod
     def encode(self, caption: str) -> list[int]:
-        """Ids of a caption, begin and end tokens included."""
+        """Encode a caption to ids, including begin and end tokens."""
 
     def encode_batch(self, captions: Sequence[str]) -> list[list[int]]:
-        """`encode` of many captions, where that is faster than one by one."""
+        """Encode many captions, where this is faster than one by one."""
         return [self.encode(caption) for caption in captions]
 
     def left_out(self, caption: str, ids: Sized) -> int:
-        """How many tokens or words of a caption's end `encode` leaves out; 0 where it fits.
+        """Number of tokens or words that `encode` cuts from a caption's end; 0 if the caption fits.
 
         Args:
-            caption: a text.
-            ids: ``encode(caption)``, by whose number most captions are known to fit.
+            caption: text of the caption.
+            ids: ``encode(caption)``, whose length shows for most captions that they fit.
         """
         del caption, ids
         return 0
 
     def token_spans(self, caption: str) -> list[tuple[int, int]]:
-        """The character spans of the tokens of ``encode(caption)``: one ``(start, stop)`` a token.
+        """Character spans ``(start, stop)`` of the tokens of ``encode(caption)``, one per token.
 
-        ``caption[start:stop]`` has the token's characters, without spaces at its ends. Tokens
-        without characters of the caption, such as begin and end, have an empty span.
+        ``caption[start:stop]`` is the token's text, without spaces at its ends. Tokens without
+        characters of the caption, such as begin and end, have an empty span.
 
         Raises:
-            ValueError: the tokenizer does not tell.
+            ValueError: the tokenizer does not give positions.
         """
         del caption
         raise ValueError(
@@ -83,19 +83,19 @@ class AbstractTokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; stops at the first end token, drops special tokens."""
+        """Decode ids to text; stop at the first end token and drop special tokens."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Plain values that rebuild the tokenizer, for checkpoints."""
+        """Plain values for checkpoints, from which the tokenizer can be rebuilt."""
 
     def spellings(self, text: str) -> list[list[int]]:
-        """All token sequences that stand for a word or phrase inside a caption.
+        """All token sequences that spell a word or phrase inside a caption.
 
-        Without special tokens; none where the vocabulary lacks a word. A word tokenizer has one. A
-        sub-word tokenizer may have several, as for a word at the caption's beginning and after a
-        blank. One that begins with a token of `continuing` stands for the word at a caption's
-        beginning only.
+        Special tokens are excluded; the result is empty if the vocabulary lacks a word. A word
+        tokenizer has one sequence. A sub-word tokenizer may have several, as for a word at the
+        caption's beginning and after a space. A sequence that begins with a token of `continuing`
+        is only for a caption's beginning.
         """
         ids = self.encode(text)
         # Only at the two ends: one token may stand for begin, end and padding.
@@ -104,32 +104,32 @@ class AbstractTokenizer(ABC):
         return [ids] if ids and self.unk_id not in ids else []
 
     def continuing(self) -> frozenset[int]:
-        """Tokens that continue the word before them; none unless words have several tokens."""
+        """Tokens that continue the previous word; empty if every token is a word."""
         return self._continuing
 
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        """The same, of those with parts of words: they look through the vocabulary for it.
+        """Cached tokens that continue the previous word, for sub-word tokenizers.
 
-        Kept, as constraints ask for it once an image, and a look takes tens of milliseconds.
+        They are cached, as constraints need them per image and the search takes 10 ms and more.
         """
         return frozenset()
 
     def token_id(self, token: str) -> int | None:
-        """Id of a token by its exact name, or None if no token has that name."""
+        """Id of the token with exactly this name, or None."""
         return None
 
     def log_frequencies(self) -> list[float] | None:
-        """``V`` log-frequencies of the tokens in nats, or None where they are not known."""
+        """Log-frequencies of the V tokens in nats, or None if unknown."""
         return None
 
 
 class TextEmbedder(Protocol):
-    """Texts to unit vectors: a sentence encoder, or the text half of a `JointEmbedder`."""
+    """Encoder of texts as unit vectors: a sentence encoder, or a `JointEmbedder`'s text half."""
 
     @property
     def identity(self) -> str:
-        """Name and hash of the weights, as caches of embeddings are named."""
+        """Name and hash of the weights, which identify cached embeddings."""
         ...
 
     @property
@@ -138,81 +138,81 @@ class TextEmbedder(Protocol):
         ...
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), D) float32`` on the CPU."""
+        """Embed texts as unit vectors ``(len(texts), D) float32`` on the CPU."""
         ...
 
 
 class JointEmbedder(TextEmbedder, Protocol):
-    """Photos and texts into one space, where a dot product is a cosine: CLIP, the joint space."""
+    """Encoder of photos and texts in one space, where a dot product is a cosine, such as CLIP."""
 
     @property
     def space(self) -> str:
-        """Name of the space, as scores made in it are named, such as ``"ViT-B-32/openai"``."""
+        """Name of the space, which names its scores, such as ``"ViT-B-32/openai"``."""
         ...
 
     def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
-        """Unit vectors ``(len(photos), D) float32`` of RGB photos of any size, on the CPU."""
+        """Embed RGB photos of any size as unit vectors ``(len(photos), D) float32`` on the CPU."""
         ...
 
 
 class PairScorer(Protocol):
-    """How well captions fit photos: by CLIP, SigLIP, BLIP's matching head, a question to a VLM."""
+    """Scorer of how well captions fit photos, such as CLIP or BLIP's matching head."""
 
     @property
     def name(self) -> str:
-        """The measured quantity and the weights that measure it, for reasons and reports."""
+        """Name of the measured quantity and its weights, for reasons and reports."""
         ...
 
     @property
     def identity(self) -> str:
-        """Name, hash of the weights and all settings that scores depend on, for caches."""
+        """Name, hash of the weights and all settings that affect scores, for caches."""
         ...
 
     @property
     def is_probability(self) -> bool:
-        """Whether scores are probabilities that the pair matches; else cosines or nats."""
+        """Whether scores are probabilities that the pair matches; otherwise cosines or nats."""
         ...
 
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """Scores ``(N,) float32`` on the CPU, higher is a better fit. A photo is encoded once.
+        """Scores ``(N,) float32`` on the CPU, higher for a better fit; each photo is encoded once.
 
         Args:
-            photos: I, RGB, of any size.
-            captions: N, none of them blank.
-            photo_of: N positions in ``photos``.
+            photos: I RGB photos of any size.
+            captions: N captions, none of them blank.
+            photo_of: position in ``photos`` of each caption's photo.
         """
         ...
 
     def release(self) -> None:
-        """Leave the accelerator to others; the next call comes back."""
+        """Move the networks off the accelerator; the next call moves them back."""
         ...
 
 
 class CaptionWriter(Protocol):
-    """Writes captions for photos: a model of transformers, or a finished run."""
+    """Generator of captions for photos: a model of transformers, or a finished run."""
 
     @property
     def name(self) -> str:
-        """Name of the model, as in origins of captions."""
+        """Name of the model, recorded as the captions' origin."""
         ...
 
     @property
     def identity(self) -> str:
-        """Name, hash of the weights and all settings that captions depend on, for caches."""
+        """Name, hash of the weights and all settings that affect captions, for caches."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """Photos at once."""
+        """Number of photos per batch."""
         ...
 
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
         """Prepare all photos once before `write_captions` receives them in batches.
 
         Raises:
-            ValueError: a photo that cannot be read.
+            ValueError: a photo cannot be read.
         """
         ...
 
@@ -223,48 +223,48 @@ class CaptionWriter(Protocol):
         keys: Sequence[str],
         beginnings: Sequence[str] | None = None,
     ) -> list[list[str]]:
-        """Captions of each photo, the best first; as many as the search returns, some may be empty.
+        """Captions of each photo, best first, as many as the search returns; some may be empty.
 
         Args:
-            photos: I files.
-            keys: I different texts. Random draws for a photo depend on its key and the search's
-                seed alone.
-            beginnings: I texts of whole sentences that the captions continue; what is returned
-                lacks them. None: whole captions.
+            photos: I paths of photos.
+            keys: I different texts. Random draws for a photo depend only on its key and the
+                search's seed.
+            beginnings: I texts of whole sentences for the captions to continue; the result excludes
+                them. None: whole captions.
 
         Raises:
-            ValueError: beginnings that the model or its search cannot continue.
+            ValueError: the model or its search cannot continue the beginnings.
         """
         ...
 
     def release(self) -> None:
-        """Leave the accelerator to others; the next call comes back."""
+        """Move the networks off the accelerator; the next call moves them back."""
         ...
 
 
 class AbstractDecoderState(ABC):
-    """A model's memory of G hypotheses, such as LSTM states or a key/value cache."""
+    """State of a model for G hypotheses, such as LSTM states or a key-value cache."""
 
     @abstractmethod
     def select(self, index: Tensor) -> Self:
-        """The state of the hypotheses ``index (G',) int64``, repeats allowed."""
+        """State of the hypotheses ``index (G',) int64``, which may repeat."""
 
 
 class AbstractLatentState(AbstractDecoderState):
-    """The memory, before the first token, of a model that draws latents for a caption first."""
+    """Initial state of a model that draws latents for a caption before its first token."""
 
     @abstractmethod
     def drawn(
         self, *, keys: Sequence[int | str], draws: range, temperature: float, seed: int
     ) -> AbstractDecoderState:
-        """One hypothesis for each draw of each image, image-major, before its first token.
+        """State with one hypothesis per draw of each image, image-major, before the first token.
 
-        A draw depends on ``seed``, its image's key and its number alone.
+        A draw depends only on ``seed``, its image's key and its number.
 
         Args:
             keys: I, of the images.
             draws: numbers of the draws, at least 0.
-            temperature: temperature of the latents: 1 as the model was trained, 0 for their means.
+            temperature: temperature of the latents: 1 as in training, 0 for their means.
             seed: at least 0.
         """
 
@@ -273,11 +273,11 @@ StateT = TypeVar("StateT", bound=AbstractDecoderState)
 
 
 class AbstractStepper(ABC, Generic[StateT]):
-    """The only interface that search needs of a model.
+    """Interface to a model for search: one token at a time.
 
     Attributes:
-        prompt_ids: tokens that it reads between the begin token and every caption.
-        draws_latents: whether its memory before the first token is an `AbstractLatentState`.
+        prompt_ids: tokens that the model reads between the begin token and every caption.
+        draws_latents: whether its state before the first token is an `AbstractLatentState`.
     """
 
     prompt_ids: tuple[int, ...] = ()
@@ -289,48 +289,48 @@ class AbstractStepper(ABC, Generic[StateT]):
 
         Args:
             tokens: ``(G,) int64``, the last token of each hypothesis.
-            state: the memory before these tokens.
+            state: the state before these tokens.
 
         Returns:
-            ``(G, V) float32`` log-probabilities and the memory after the tokens.
+            ``(G, V) float32`` log-probabilities and the state after the tokens.
         """
 
     def next_logits(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
-        """As `step`, before the softmax: the repetition penalty depends on it.
+        """Read one token like `step` and return logits, on which the repetition penalty depends.
 
-        A model that does not tell gives log-probabilities, whose softmax is the same.
+        A model without logits returns log-probabilities, whose softmax is the same.
         """
         return self.step(tokens, state)
 
 
 class AbstractParser(ABC):
-    """Splits captions into words with tags, lemmas and dependencies."""
+    """Parser of captions into words with tags, lemmas and dependencies."""
 
     name: str
 
     @abstractmethod
     def parse(self, captions: Sequence[str]) -> list[Parse]:
-        """One parse a caption, in order; the tokens of an empty caption are ``()``."""
+        """Parse each caption, in order; an empty caption has the tokens ``()``."""
 
 
 class AbstractWordVectors(ABC):
-    """Vectors of words, for the likeness of nouns."""
+    """Word vectors, by which nouns are compared."""
 
     name: str
 
     @abstractmethod
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """``(W, E) float32`` of unit length; a word without a vector gets a row of zeros."""
+        """Vectors ``(W, E) float32`` of unit length; zeros for a word without a vector."""
 
 
 class AbstractLanguageModel(ABC):
-    """How probable texts are, token by token."""
+    """Language model that gives the log-probability of each token of a text."""
 
     name: str
 
     @abstractmethod
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        """``(T,) float32`` a text, in order: log-probability in nats of each of its tokens.
+        """Log-probability in nats of each token of each text, ``(T,) float32`` per text.
 
-        Tokens are the model's own, special ones left out; T is 0 for the empty text.
+        Tokens are the model's own, without special tokens; T is 0 for the empty text.
         """

@@ -1,1 +1,1 @@
-"""Checkpoints that authors published, as runs of this project or in transformers' format."""
+"""Convert published checkpoints to runs of this project or to transformers' format."""

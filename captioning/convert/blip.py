@@ -1,8 +1,8 @@
-"""BLIP's checkpoints (salesforce/BLIP) as folders of transformers.
+"""Convert BLIP's checkpoints (salesforce/BLIP) to transformers' format.
 
 Captioners (``model_base_caption_capfilt_large.pth``, ``model_large_caption.pth``) and models before
-fine-tuning (``model_base.pth``, ``model_base_capfilt_large.pth``, ``model_large.pth``), whose
-parts for other tasks are left out.
+fine-tuning (``model_base.pth``, ``model_base_capfilt_large.pth``, ``model_large.pth``) without
+their parts for other tasks.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ NAMES = (
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> ConvertedNetwork:
-    """A captioner in transformers' format.
+    """Convert a BLIP captioner to transformers' format.
 
     Args:
         state: the authors' tensors.
-        options: the vocabulary is BERT's (uncased), a ``vocab.txt`` or a folder that holds one; an
-            override ``features.backbone.image_size=N`` sets the side of the photos, else 384.
+        options: the vocabulary is BERT's (uncased), as ``vocab.txt`` or its folder; the override
+            ``features.backbone.image_size=N`` sets the photos' side, 384 by default.
 
     Raises:
-        FileNotFoundError: the vocabulary is not there.
-        ValueError: no captioner, or words of another model.
+        FileNotFoundError: the vocabulary does not exist.
+        ValueError: the checkpoint is no captioner, or the vocabulary belongs to another model.
     """
     require(state, (POSITIONS, WORDS, KEYS, f"{VISION}norm.weight"), "a BLIP captioner")
     if any(name.startswith("text_encoder.") for name in state) and "itm_head.weight" not in state:
@@ -85,9 +85,9 @@ def convert(state: Mapping[str, Tensor], options: Options) -> ConvertedNetwork:
 
 
 def interpolated(positions: Tensor, side: int) -> Tensor:
-    """Position embeddings ``(1, 1 + side * side, D)`` for another number of patches.
+    """Interpolate position embeddings ``(1, 1 + side * side, D)`` for another number of patches.
 
-    The embedding of the full photo stays; the patches' embeddings are resized as a picture, by
+    The embedding of the class token stays; the patches' embeddings are resized like an image, by
     cubic interpolation.
     """
     patches = positions[:, 1:]
@@ -168,7 +168,7 @@ def _is_used(key: str) -> bool:
 
 
 def _name(key: str) -> str:
-    """A name of theirs as transformers has it; names of the decoder are the same."""
+    """Name in transformers of one of the authors' tensors; decoder names are the same."""
     if not key.startswith(VISION):
         return key
     name = key.removeprefix(VISION)

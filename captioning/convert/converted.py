@@ -1,4 +1,4 @@
-"""Defines a converted checkpoint and writes it: as a run folder, which commands take."""
+"""Converted checkpoints, and how they are written as run folders that commands can use."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ MADE = "not in the checkpoint: made as the config says"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUse:
-    """The outcome for one key of a checkpoint.
+    """Result of the conversion for one key of a checkpoint.
 
     Attributes:
-        key: the authors'.
-        into: names of ours; empty where it is not used.
-        note: how, or why not.
+        key: name of the tensor in the authors' checkpoint.
+        into: names in this project; empty if the tensor is not used.
+        note: how the tensor is used, or why it is not used.
     """
 
     key: str
@@ -45,11 +45,11 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Inputs that a conversion may need beside the checkpoint.
+    """Further inputs that a conversion may need beside the checkpoint.
 
     Attributes:
-        vocabulary: file or folder of the authors' words.
-        base: folder in transformers' format of the network that theirs began with.
+        vocabulary: file or folder of the authors' vocabulary.
+        base: folder in transformers' format of the network that the authors started from.
         overrides: overrides of ``captioning train``, for data and features.
     """
 
@@ -60,16 +60,16 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """A model of this project.
+    """Checkpoint converted to a model of this project.
 
     Attributes:
-        overrides: overrides of ``captioning train`` that build it; the overrides of `Options` come
-            after.
+        overrides: overrides of ``captioning train`` that build the model; those of `Options`
+            follow.
         tokenizer: tokenizer of the checkpoint's words.
-        weights: all of the model's ``state_dict``, by our names.
-        feature_size: D of the features that it reads.
-        keys: outcomes for all keys of the checkpoint.
-        built: further names of ours, whose values the config makes, such as embeddings of names.
+        weights: the model's whole ``state_dict``, by this project's names.
+        feature_size: size D of the features that the model reads.
+        keys: result of the conversion for each key of the checkpoint.
+        built: further names whose values come from the config, such as embeddings of names.
     """
 
     overrides: tuple[str, ...]
@@ -82,11 +82,11 @@ class Converted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedNetwork:
-    """A network of transformers.
+    """Checkpoint converted to a network of transformers.
 
     Attributes:
-        save: writes it, with tokenizer and processor where there are any, into a folder.
-        keys: outcomes for all keys of the checkpoint.
+        save: function that writes the network, its tokenizer and processor into a folder.
+        keys: result of the conversion for each key of the checkpoint.
         use: an override that uses the folder, such as ``model.pretrained={folder}``.
     """
 
@@ -96,7 +96,7 @@ class ConvertedNetwork:
 
 
 def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, ...]:
-    """Write a published checkpoint as this project's; all or nothing.
+    """Convert a published checkpoint and write the result; all or nothing.
 
     Args:
         kind: a module of this package with a function ``convert(state, options)``.
@@ -105,12 +105,12 @@ def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, 
         options: further inputs that the kind needs.
 
     Returns:
-        What became of each of its keys; also in ``keys.tsv``.
+        Result of the conversion for each key; also in ``keys.tsv``.
 
     Raises:
-        FileExistsError: ``to`` is there already.
-        FileNotFoundError: the checkpoint or something that it needs is not there.
-        ValueError: not a checkpoint of this kind, or weights that do not fit the model.
+        FileExistsError: ``to`` exists already.
+        FileNotFoundError: the checkpoint or a file that it needs does not exist.
+        ValueError: the checkpoint is of another kind, or its weights do not fit the model.
     """
     if to.exists():
         raise FileExistsError(f"{to} is there already; give a new folder")
@@ -144,8 +144,8 @@ def _check_keys(state: Mapping[str, Any], keys: tuple[KeyUse, ...], path: Path) 
     silent = sorted(set(state) - {key.key for key in keys})
     if silent:
         raise ValueError(
-            f"{path}: what becomes of {silent[0]!r} (and {len(silent) - 1} more) is unknown: is it "
-            f"a checkpoint of another model?"
+            f"{path}: the key {silent[0]!r} (and {len(silent) - 1} more) is unknown: is this a "
+            "checkpoint of another model?"
         )
 
 
@@ -170,16 +170,16 @@ def _write_run(converted: Converted, options: Options, folder: Path, name: Path)
 
 
 def _built(settings: CaptionerSettings, converted: Converted) -> Any:
-    """The model, without data."""
+    """Build the model without data."""
     pictures = Pictures(reader=_NoPictures(), feature_size=converted.feature_size)
     return build_model(settings, converted.tokenizer, pictures)
 
 
 class _NoPictures(AbstractBatchReader):
-    """Takes the place of the reader of pictures that a run has."""
+    """Stand-in for a run's reader of photos."""
 
     def open(self, epoch: Any) -> Callable[..., Any] | None:
-        """Never asked for."""
+        """Raise an error, as a converted checkpoint reads no photos."""
         return self._refuse()
 
     def _refuse(self) -> NoReturn:

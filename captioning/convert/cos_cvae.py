@@ -1,4 +1,4 @@
-"""Checkpoints of visinf/cos-cvae (Mahajan and Roth, 2020)."""
+"""Convert checkpoints of visinf/cos-cvae (Mahajan and Roth, 2020)."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ NEEDED = (
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
-    """A ``model=cos_cvae_published`` of the checkpoint's sizes.
+    """Convert a checkpoint to ``model=cos_cvae_published`` of the same sizes.
 
     Raises:
-        ValueError: other keys, or a vocabulary of another size or without the authors' special
+        ValueError: keys differ, or the vocabulary has another size or lacks the authors' special
             words.
     """
     require(state, NEEDED, "COS-CVAE")
@@ -89,11 +89,11 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
 
 
 def _words(path: Path | None, size: int) -> list[str]:
-    """The authors' words in the order of their ids."""
+    """Read the authors' words in the order of their ids."""
     if path is None:
         raise ValueError(
-            "the checkpoint lacks the words: give --vocabulary FILE, the word2idx of the authors' "
-            "vocab_coco_full.pkl as JSON"
+            "the checkpoint does not hold the words: give --vocabulary FILE, the word2idx of the "
+            "authors' vocab_coco_full.pkl as JSON"
         )
     content = read_json(path)
     words = list(content)
@@ -125,7 +125,7 @@ def _sizes(state: Mapping[str, Tensor]) -> list[str]:
 
 
 class _Weights:
-    """Tensors by our names, and what became of each of theirs."""
+    """Tensors by this project's names, and the result for each of the authors' keys."""
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         self._state = state
@@ -133,7 +133,7 @@ class _Weights:
         self._uses: dict[str, KeyUse] = {}
 
     def all(self) -> tuple[dict[str, Tensor], dict[str, KeyUse]]:
-        """Both, complete."""
+        """Convert all tensors; return them and the result for each key."""
         for theirs, ours in EQUAL.items():
             self._put(theirs, {ours: self._state[theirs]})
         self._score()
@@ -152,7 +152,7 @@ class _Weights:
         self._uses[f"{SCORE}.bias"] = KeyUse(key=f"{SCORE}.bias", note=NOT_IN_SOFTMAX)
 
     def _attention_lstm(self) -> None:
-        """Theirs reads mean feature, latents, word and language state side by side."""
+        """Reorder inputs: the authors' LSTM reads mean feature, latents, word, language state."""
         state, cell = self._state, CELLS[0]
         weight, hidden = state[f"{cell}.weight_ih"], state[f"{cell}.weight_hh"]
         features = state[f"{DECODER}attention.obj_enc_attn.weight"].shape[1]
@@ -176,7 +176,7 @@ class _Weights:
         self._biases(cell, "decoder.words_to_gates")
 
     def _language_lstm(self) -> None:
-        """It reads its own state twice: as an input, and as an LSTM does."""
+        """Convert the language LSTM, which reads its own state as an input, too."""
         cell = CELLS[1]
         names = zip(("weight_ih", "weight_hh"), twin("decoder.language", "weight"), strict=True)
         for theirs, ours in names:
@@ -188,7 +188,7 @@ class _Weights:
             self._put(f"{cell}.{theirs}", {ours: our_gates(self._state[f"{cell}.{theirs}"])}, GATES)
 
     def _posteriors(self) -> None:
-        """The last columns of ``fc1_out`` read the latent before; ours know placeholders, too."""
+        """Convert the posteriors and add rows for this project's placeholders."""
         embed = self._state[f"{CONTEXT}emd.weight"]
         embed = torch.cat([embed, embed[[SINGULAR_ID, PLURAL_ID]]])
         note = f"rows {SINGULAR_ID} and {PLURAL_ID}, the placeholders, once more at the end"
@@ -208,7 +208,7 @@ class _Weights:
             self._put(f"{part}fc1_out.weight", tensors, "the latent before apart")
 
     def _prior_lstms(self) -> None:
-        """Theirs read latents, word and mean feature; ours the mean feature and word first."""
+        """Reorder inputs from latents, word, mean feature to an order with latents last."""
         word = self._state[f"{PRIOR}emd.weight"].shape[1]
         features = self._state[f"{DECODER}attention.obj_enc_attn.weight"].shape[1]
         for cell, ours in zip(PRIOR_CELLS, ("context", "objects"), strict=True):

@@ -1,4 +1,4 @@
-"""Tensors of a published checkpoint; nothing else in it is loaded."""
+"""Read only the tensors of a published checkpoint."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which authors pu
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """Tensors by name, on the CPU.
+    """Read tensors by name onto the CPU.
 
     Args:
         path: a file of `torch.save` (tensors, plain values) or of safetensors.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: the file is damaged, holds no tensors, or holds objects, which could run code.
     """
     path = Path(path)
@@ -50,7 +50,7 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _nested(content: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
-    """Tensors of mappings inside mappings, such as a state dict a part, by names with dots."""
+    """Flatten nested mappings of tensors; names are joined by dots."""
     state: dict[str, Tensor] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
@@ -61,17 +61,17 @@ def _nested(content: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
 
 
 def without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Names without a prefix that all of them have, such as ``module.`` of several GPUs."""
+    """Remove a prefix that all names share, such as ``module.`` of training on several GPUs."""
     if not all(name.startswith(prefix) for name in state):
         return dict(state)
     return {name.removeprefix(prefix): value for name, value in state.items()}
 
 
 def require(state: Mapping[str, Tensor], names: Iterable[str], kind: str) -> None:
-    """Refuse a state without some names.
+    """Raise an error if a state lacks required names.
 
     Raises:
-        ValueError: names the first that is missing.
+        ValueError: a name is missing; the message gives the first.
     """
     missing = [name for name in names if name not in state]
     if missing:

@@ -1,8 +1,8 @@
-"""Checkpoints of nocaps-org/updown-baseline, tied to GloVe or with learned words.
+"""Convert checkpoints of nocaps-org/updown-baseline, with GloVe or learned word embeddings.
 
 The vocabulary is the folder that the authors' ``build_vocabulary.py`` writes (``tokens.txt``). A
-model trained for constrained search knows the words of ``constraint_wordforms.tsv`` after these:
-put that file of theirs into the same folder.
+model trained for constrained search also has the words of the authors'
+``constraint_wordforms.tsv``: put this file into the same folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
     """See `captioning.convert.converted.convert`.
 
     Raises:
-        FileNotFoundError: no vocabulary there.
-        ValueError: keys are missing, or a vocabulary of another size.
+        FileNotFoundError: the vocabulary does not exist.
+        ValueError: keys are missing, or the vocabulary has another size.
     """
     tied = "_output_projection.0.weight" in state
     outputs = TIED if tied else UNTIED
@@ -78,7 +78,7 @@ def _tied_overrides() -> tuple[str, ...]:
 def _cells(
     state: Mapping[str, Tensor], sizes: tuple[int, int, int]
 ) -> tuple[dict[str, Tensor], list[KeyUse]]:
-    """Weights of both LSTMs; each reads its own last output twice."""
+    """Weights of both LSTMs, each of which reads its own last output twice."""
     words, features, hidden = sizes
     attention, language = (cell_weights(state, cell) for cell in (ATTENTION, LANGUAGE))
     word, mean, h1, h2 = attention["weight_ih"].split([words, features, hidden, hidden], dim=1)
@@ -125,6 +125,6 @@ def _tokenizer(folder: Path | None, size: int) -> PublishedWords:
 
 
 def _constraint_words(path: Path) -> list[str]:
-    """Words of the second column, in the order in which the authors add them."""
+    """Words of the file's second column, in the order in which the authors add them."""
     columns = (line.partition("\t")[2] for line in path.read_text(encoding="utf-8").splitlines())
     return [word for forms in columns for word in forms.replace(",", " ").split()]

@@ -1,7 +1,7 @@
-"""Checkpoints of ruotianluo/ImageCaptioning.pytorch: its UpDown (``caption_model: updown``).
+"""Convert UpDown checkpoints of ruotianluo/ImageCaptioning.pytorch (``caption_model: updown``).
 
-``model-best.pth`` holds tensors alone. The words are in the authors' ``infos`` pickle, which is not
-loaded, and in the JSON of their data (``cocotalk.json``): give that one, or ``{"1": "a", ...}``.
+``model-best.pth`` holds only tensors. The vocabulary comes from the JSON of the authors' data
+(``cocotalk.json``) or ``{"1": "a", ...}``, as their ``infos`` pickle is not loaded.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
     """See `captioning.convert.converted.convert`.
 
     Raises:
-        FileNotFoundError: no vocabulary there.
-        ValueError: keys are missing, a variant that has no counterpart here (batch normalisation,
-            several layers of logits), or a vocabulary of another size.
+        FileNotFoundError: the vocabulary does not exist.
+        ValueError: keys are missing, the variant is not supported (batch normalisation, several
+            layers of logits), or the vocabulary has another size.
     """
     if any(".running_mean" in key for key in state) or "logit.0.weight" in state:
         raise ValueError(
@@ -82,7 +82,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
 
 
 def _cells(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[KeyUse]]:
-    """Weights of both LSTMs, which read their own last output once."""
+    """Weights of both LSTMs, each of which reads its own last output once."""
     attention, language = (cell_weights(state, cell) for cell in (ATTENTION, LANGUAGE))
     hidden = attention["weight_hh"].shape[1]
     values = state["att_embed.0.weight"].shape[0]

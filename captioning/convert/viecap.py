@@ -1,4 +1,4 @@
-"""ViECap's checkpoints (FeiElysia/ViECap), of captions alone with GPT-2."""
+"""Convert ViECap's checkpoints with GPT-2 (FeiElysia/ViECap), trained on captions only."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ NAMES = (
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
-    """A run of ``model=viecap``.
+    """Convert a checkpoint to a run of ``model=viecap``.
 
     Args:
         state: the authors' tensors.
         options: the base is GPT-2 in transformers' format, with its tokenizer; None: from the hub.
-            Overrides choose encoder and entities, which checkpoints do not hold.
+            Overrides set encoder and entities, which checkpoints do not hold.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such language model.
+        FileNotFoundError, ConnectionError: the language model does not exist.
         ValueError: keys are missing, as in a model with OPT.
     """
     words = f"{LANGUAGE_MODEL}transformer.wte.weight"

@@ -1,4 +1,4 @@
-"""Checkpoints of VL-BART (Cho et al., 2021) and of CIC-BART, which is trained from it."""
+"""Convert checkpoints of VL-BART (Cho et al., 2021) and of CIC-BART, trained from VL-BART."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ NEEDED = (
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
-    """A ``model=cic_bart_published`` with these weights.
+    """Convert a checkpoint to ``model=cic_bart_published``.
 
     Raises:
-        ValueError: other keys, no ``--base``, or a vocabulary of another size.
+        ValueError: keys differ, ``--base`` is missing, or the vocabulary has another size.
     """
     if options.base is None:
         raise ValueError(
@@ -81,7 +81,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
 
 
 def _plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:
-    """Each key without the prefixes of several GPUs and of older code."""
+    """Names of the keys without prefixes of multi-GPU training and of older code."""
     short = without_prefix(state, "module.")
     return {
         name: plain.replace("model.vis_encoder.", "model.encoder.")
@@ -90,7 +90,7 @@ def _plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _aliases() -> list[str]:
-    """Our names of the embedding of words, which is one tensor."""
+    """This project's names of the word embedding, which is one shared tensor."""
     return [f"bart.{name}" for name in (WORDS, *WORD_EMBEDDING_ALIASES) if name != ORDER]
 
 

@@ -1,1 +1,1 @@
-"""Finished runs for others: exported folders, captioners in Python, and ONNX."""
+"""Export of finished runs: folders for others, and ONNX."""

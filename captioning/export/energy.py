@@ -1,4 +1,4 @@
-"""Energy and emissions of a run's training: an estimate that states its assumptions."""
+"""Estimate of the energy and emissions of a run's training, with its assumptions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GRID = 436.0
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """Facts for a card that the run does not record.
+    """Facts for a model card that the run does not record.
 
     Attributes:
-        terms: terms of the data, as their owners state them.
+        terms: terms of use of the data, as their owners state them.
         watts: power that the machines drew while they trained; None: assumed from devices or
             threads.
-        grid: grams of CO2 equivalent a kWh where it was trained.
+        grid: grams of CO2 equivalent per kWh at the place of training.
     """
 
     terms: Name | None = None
@@ -32,7 +32,7 @@ class CardFacts:
 
 
 def energy(run: Path, trainer: Mapping[str, Any], facts: CardFacts) -> str:
-    """A paragraph for the card.
+    """Paragraph on energy and emissions for the model card.
 
     Args:
         run: folder of the run, with ``timing.json`` and ``versions.json``.

@@ -1,6 +1,6 @@
-"""A finished run as a folder for others: ``captioning export``.
+"""Export a finished run as a folder for others: ``captioning export``.
 
-Its card describes the captioner, its training data and its scores.
+The model card describes the captioner, its training data and its scores.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _FOLDERS = re.compile(r"""(?<![\w./])~?/(?!/)[^\s,\[\]{}()'"]*""")
 
 
 def generate_arguments(model: AbstractCaptioner[Any]) -> dict[str, Any] | None:
-    """Arguments with which ``generate`` searches as the captioner does.
+    """Arguments with which transformers' ``generate`` searches as the captioner does.
 
-    Without them it searches by the defaults of transformers, and may produce tokens that the
-    captioner never does, such as the unknown word. With a beam, captions that are cut off at
-    ``max_new_tokens`` compete there with those that end, and here they do not.
+    Without them ``generate`` uses the defaults of transformers, and may produce tokens that the
+    captioner never does, such as the unknown word. In a beam of ``generate``, captions cut off at
+    ``max_new_tokens`` compete with finished captions; in this project they do not.
 
     Returns:
-        The arguments; None where transformers has no such search.
+        The arguments; None if transformers has no such search.
     """
     search = model.search.counting_captions(1 + len(model.prompt_ids))
     settings = search.settings
@@ -100,7 +100,7 @@ def generate_arguments(model: AbstractCaptioner[Any]) -> dict[str, Any] | None:
 
 
 def _has_counterpart(search: AbstractSearch) -> bool:
-    """Whether ``generate`` of transformers finds the same captions with the right arguments."""
+    """Whether ``generate`` of transformers can find the same captions."""
     settings = search.settings
     if isinstance(search, GenerateSearch) and search.sample:
         return False
@@ -131,7 +131,7 @@ ADAPTER = "adapter"
 
 
 def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = None) -> Path:
-    """Write a finished run's captioner for others; all or nothing.
+    """Export a finished run's captioner into a folder for others; all or nothing.
 
     Args:
         run: folder of the run.
@@ -140,9 +140,9 @@ def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = 
         card: facts for the card that the run does not record.
 
     Raises:
-        FileExistsError: ``to`` is there already.
-        FileNotFoundError: no run folder, or one without checkpoint.
-        ValueError: a run that cannot be loaded, or has no form in ONNX.
+        FileExistsError: ``to`` exists already.
+        FileNotFoundError: the run folder or its checkpoint does not exist.
+        ValueError: the run cannot be loaded, or its model cannot be exported to ONNX.
     """
     target = Path(to)
     if is_taken(target):
@@ -173,7 +173,7 @@ def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = 
 
 
 def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
-    """Write all but the card; returns what it says of formats."""
+    """Write all files but the model card; return the card's lines on formats."""
     model = captioner.model
     values = _with_lists(_portable(plain(captioner.config)), folder)
     weights: dict[str, Tensor] | None = dict(model.state_dict())
@@ -203,27 +203,27 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
 
 def _formats(note: str | None, captioner: Captioner, folder: Path) -> Sequence[str]:
     if note is not None:
-        return [f"None of transformers: {note}."]
+        return [f"Not available in transformers: {note}."]
     lines = [
-        "The folder is a model of transformers, which "
-        "`AutoModelForImageTextToText.from_pretrained(FOLDER)` and "
-        '`pipeline("image-text-to-text", model=FOLDER)` open.',
+        "The folder is a model of transformers. Load it with "
+        "`AutoModelForImageTextToText.from_pretrained(FOLDER)` or "
+        '`pipeline("image-text-to-text", model=FOLDER)`.',
         _how_to_search(captioner),
     ]
     if not any((folder / name).is_file() for name in PROCESSORS):
         lines.append(
-            "It has no processor, as its tokens are words that transformers does not know."
+            "The folder has no processor, as transformers does not know its word tokenizer."
         )
     if options := OmegaConf.select(captioner.config, "features.reader.options"):
         shown = ", ".join(f"{key}={value}" for key, value in options.items())
-        lines.append(f"Photos were prepared with these options of its processor: {shown}.")
+        lines.append(f"Photos were prepared by the processor with these options: {shown}.")
     return lines
 
 
 def _how_to_search(captioner: Captioner) -> str:
     arguments = generate_arguments(captioner.model)
     if arguments is None:
-        return "They search in their own way, and have no counterpart of this captioner's search."
+        return "transformers cannot run this captioner's search, and searches in another way."
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     most = arguments["max_new_tokens"]
     end = f", as long as they end within {most} tokens" if arguments["num_beams"] > 1 else ""
@@ -231,9 +231,9 @@ def _how_to_search(captioner: Captioner) -> str:
 
 
 def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
-    """Write low-rank additions for peft beside the model that has them; returns lines for the card.
+    """Write LoRA weights for peft beside the model, if it has any; return lines for the card.
 
-    They belong to the pretrained model, so a run that began with another run's weights has none.
+    LoRA weights belong to the pretrained model, so a run started from another run has none.
     """
     config, model = captioner.config, captioner.model
     pretrained = base_model(Model.of(config.model))
@@ -274,7 +274,7 @@ def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
 
 
 def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run, plain, that others need, without folders of this machine."""
+    """Portable settings of a run as plain values, without folders of this machine."""
     kept: dict[str, Any] = {key: values[key] for key in KEPT if values.get(key) is not None}
     for key in ("folder", "num_workers"):
         kept["features"].pop(key, None)
@@ -288,7 +288,7 @@ def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_lists(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The settings with copies of the files of words that the model reads, in ``lists/``."""
+    """Settings that refer to copies in ``lists/`` of the word files that the model reads."""
 
     def copied(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
@@ -306,7 +306,7 @@ def _with_lists(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | None:
-    """Write a model that transformers knows; otherwise why it has no such form."""
+    """Write a model that transformers knows, or return why there is no such form."""
     save: Any = getattr(model, "save_pretrained", None)
     if save is None:
         return f"it has no {type(model).__name__}"
@@ -323,7 +323,7 @@ def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | No
 
 
 def _of_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that read all weights from the folder itself, with low ranks merged into them."""
+    """Settings that read all weights, with LoRA merged, from the folder itself."""
     changed = copy.deepcopy(dict(values))
     model, features = changed["model"], changed["features"]
     model["module"]["pretrained"] = ROOT
@@ -343,7 +343,7 @@ def _of_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
 def _with_features(
     values: dict[str, Any], captioner: Captioner
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings whose backbone is built without its weights, and these weights, where it can be."""
+    """Settings whose backbone is built without its weights, and these weights, if possible."""
     backbone: nn.Module | None = captioner.backbone or captioner.model.backbone
     chosen = values["features"].get("backbone")
     if backbone is None or chosen is None or chosen.get("_target_") != BACKBONE:
@@ -361,11 +361,11 @@ def _with_features(
 
 @dataclass(frozen=True, kw_only=True)
 class BaseModel:
-    """The pretrained model that a run began with.
+    """Pretrained model that a run started from.
 
     Attributes:
-        name: name on the hub, or of its folder, without folders of the run's owner.
-        commit: commit on the hub; None: unknown.
+        name: name on the hub, or last part of its folder.
+        commit: commit on the hub; None if unknown.
     """
 
     name: str
@@ -373,7 +373,7 @@ class BaseModel:
 
 
 def base_model(model: Model) -> BaseModel | None:
-    """The pretrained model of a run's captioner; None: its weights began at random."""
+    """Pretrained model of a run's captioner; None if its weights started at random."""
     place = model.further.get("pretrained") or model.module.get("pretrained")
     if not place:
         return None
@@ -397,14 +397,14 @@ def write_card(
     extra: Sequence[str],
     facts: CardFacts,
 ) -> str:
-    """The text of ``README.md``.
+    """Write the model card, ``README.md``.
 
     Args:
         folder: the export's folder.
         run: the folder of the run.
         settings: the run's settings.
-        num_weights: numbers in the model's weights.
-        of_transformers: whether the export is a model of transformers, too.
+        num_weights: number of parameters of the model.
+        of_transformers: whether transformers can load the export.
         extra: further sections, as lines.
         facts: see `CardFacts`.
     """
@@ -423,7 +423,7 @@ def write_card(
 
 
 def _front(settings: TrainSettings, *, of_transformers: bool) -> list[str]:
-    """Front matter by which the hub knows model and task."""
+    """Front matter by which the hub recognises model and task."""
     task = "image-text-to-text" if of_transformers else "image-to-text"
     library = "transformers" if of_transformers else "caption-curation"
     front: dict[str, Any] = {"library_name": library, "pipeline_tag": task}
@@ -456,7 +456,7 @@ def _facts(run: Path, settings: TrainSettings, num_weights: int) -> list[str]:
 
 
 def _data(run: Path, data: Data) -> str:
-    """Name of the data set, and of the user's folder where the name says nothing; and its size."""
+    """Name and size of the dataset; the user's folder if the dataset's name is generic."""
     root, name = str(data.root or ""), data.name
     hub = root.partition("@")[0] if _HUB_NAME.fullmatch(root.partition("@")[0]) else ""
     shown = hub if "@" in root and hub else Path(root).name
@@ -481,7 +481,7 @@ def _named(base: BaseModel) -> str:
 
 
 def _tuned(settings: TrainSettings) -> str:
-    """Which weights were trained, if they were not new."""
+    """Which weights were trained, for a model with pretrained weights."""
     if not (settings.start_from or base_model(settings.model)):
         return "no: trained from new weights"
     if lora := settings.model.lora:
@@ -507,7 +507,7 @@ def _curation(run: Path) -> list[str]:
         return ["None: the captions are those of the data set."]
     _, *edits = map(json.loads, written_lines(path))
     if not edits:
-        return ["Losses were recorded, and nothing was changed."]
+        return ["Losses were recorded, but no caption was changed."]
     counts = Counter((edit.get("policy", ""), edit["action"]) for edit in edits)
     rows = [f"| {policy} | {action} | {count} |" for (policy, action), count in counts.items()]
     return ["| policy | action | edits |", "|---|---|---|", *rows]
@@ -543,7 +543,7 @@ def _versions(run: Path) -> list[str]:
 
 
 def without_folders(command: str) -> str:
-    """A command without folders of the machine that it ran on: their last parts stay."""
+    """Command with paths of this machine cut to their last parts."""
     return _FOLDERS.sub(lambda match: Path(match[0]).name or "/", command)
 
 

@@ -1,4 +1,4 @@
-"""A captioner as ONNX, for serving on CPUs without torch."""
+"""Export a captioner to ONNX, for serving on CPUs without torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ It searches with the beam of the captioner ({beam}); `--beam 1` is greedy and fa
 
 @dataclass(frozen=True, kw_only=True)
 class Networks:
-    """The two halves of a captioner.
+    """Two halves of a captioner: the image network and the decoder.
 
     Attributes:
         image: pixels ``(N, 3, H, W) uint8`` to the decoder's input for each photo.
@@ -53,11 +53,11 @@ class Networks:
 
 
 class ImageNetwork(nn.Module):
-    """Turns pixels into features, rounded as in a cache, and then into the decoder's input.
+    """Network that turns pixels into features, rounded as in a cache, and the decoder's input.
 
     Args:
-        backbone: `captioning.vision.backbones.Backbone` or like it.
-        memory: makes the decoder's part of features ``(N, R, D)``.
+        backbone: `captioning.vision.backbones.Backbone` or a compatible one.
+        memory: network that turns features ``(N, R, D)`` into the decoder's input.
         rounded: whether the features were cached in half precision.
     """
 
@@ -78,18 +78,17 @@ class ImageNetwork(nn.Module):
 
 
 def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
-    """Write ``image.onnx``, ``step.onnx``, ``settings.json`` and ``caption.py``, and check them.
+    """Write and verify ``image.onnx``, ``step.onnx``, ``settings.json`` and ``caption.py``.
 
     Args:
         captioner: captioner on the CPU.
         folder: a new folder.
 
     Returns:
-        Lines for the card.
+        Lines for the model card.
 
     Raises:
-        ValueError: the captioner or its search has no form for ONNX, or ONNX computes something
-            else.
+        ValueError: the captioner or its search cannot be exported, or ONNX results differ.
         ModuleNotFoundError: onnx or onnxruntime is not installed.
     """
     for package in ("onnx", "onnxruntime"):
@@ -108,26 +107,26 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     difference = largest_difference(networks, OnnxCaptioner(folder), photos)
     if not difference <= TOLERANCE:
         raise ValueError(
-            f"onnx=true: onnxruntime differs from torch by {difference:.3g} nats, allowed are "
-            f"{TOLERANCE}; leave onnx=true out, and report this"
+            f"onnx=true: onnxruntime differs from torch by {difference:.3g} nats, but at most "
+            f"{TOLERANCE} is allowed; set onnx=false, and report this"
         )
     own = type(captioner.model.search)
     plain = search.per_node_beam is None and issubclass(own, BeamSearch | GreedySearch)
-    other = "" if plain else f" It searches by a plain beam, the run itself by {own.__name__}."
+    other = "" if plain else f" It uses plain beam search, the run itself {own.__name__}."
     note = {"token": "", "prefix": " Each step reads all words again, so long captions are slow."}
     checked = f"Checked against torch: log-probabilities differ by at most {difference:.1e} nats."
     return ["## ONNX", "", USE.format(beam=beam), checked + note[networks.form.reads] + other, ""]
 
 
 def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
-    """The networks of a captioner.
+    """Build the networks of a captioner for ONNX.
 
     Args:
         model: model in evaluation mode.
-        features: the backbone of cached features; None where the model has its own.
+        features: the backbone of cached features; None if the model has its own.
 
     Raises:
-        ValueError: the model has no form for ONNX, or reads regions or features of neither.
+        ValueError: the model cannot be exported, or reads regions or features without a backbone.
     """
     backbone: Any = features if features is not None else model.backbone
     if backbone is None or not all(hasattr(backbone, name) for name in ("grid", "mean", "std")):
@@ -143,7 +142,7 @@ def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
 
 
 def _photos(captioner: Captioner) -> list[Image.Image]:
-    """Photos to check with: a gradient and noise, of two shapes."""
+    """Photos for the check: a gradient and noise, in two shapes."""
     rng = np.random.default_rng(0)
     gradient = np.linspace(0, 255, 320 * 240 * 3).reshape(240, 320, 3).astype(np.uint8)
     noise = rng.integers(0, 256, (200, 150, 3), dtype=np.uint8)
@@ -182,7 +181,7 @@ def _export(
     names: tuple[list[str], list[str]],
     dynamic: dict[str, dict[int, str]],
 ) -> None:
-    """Write a network by tracing: the newer exporter needs a package more."""
+    """Export a network by tracing, as the newer exporter needs a further package."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # what the trace takes as constant is so
         torch.onnx.export(
@@ -202,10 +201,10 @@ def _as_tuple(value: Any) -> tuple[Tensor, ...]:
 
 
 def _served_search(model: AbstractCaptioner[Any]) -> SearchSettings:
-    """The settings of a captioner's search, lengths without begin token and prompt.
+    """Settings of a captioner's search, with lengths that exclude begin token and prompt.
 
     Raises:
-        ValueError: one that ``caption.py`` does not know.
+        ValueError: ``caption.py`` does not support a setting.
     """
     settings = model.search.counting_captions(1 + len(model.prompt_ids)).settings
     has_form = {
@@ -227,12 +226,12 @@ def _served_search(model: AbstractCaptioner[Any]) -> SearchSettings:
 def _settings(
     tokenizer: AbstractTokenizer, networks: Networks, search: SearchSettings
 ) -> dict[str, Any]:
-    """All that `OnnxCaptioner` needs beside the networks.
+    """Settings that `OnnxCaptioner` needs beside the networks.
 
     Args:
         tokenizer: the model's tokenizer.
         networks: the model's networks.
-        search: search of `_served_search`.
+        search: result of `_served_search`.
     """
     marks = {tokenizer.bos_id, tokenizer.pad_id} - {tokenizer.eos_id}
     unsaid = set() if search.special_tokens else marks | {tokenizer.unk_id} - {tokenizer.eos_id}
@@ -252,7 +251,7 @@ def _settings(
 
 
 def _vocabulary(tokenizer: AbstractTokenizer) -> list[str]:
-    """The text of each token; parts of words begin with ``##``."""
+    """Text of each token; a part of a word begins with ``##``."""
     if tokenizer.words is not None:
         return list(tokenizer.words)
     continuing = tokenizer.continuing()
@@ -267,7 +266,7 @@ def _vocabulary(tokenizer: AbstractTokenizer) -> list[str]:
 def largest_difference(
     networks: Networks, served: OnnxCaptioner, photos: Sequence[Image.Image]
 ) -> float:
-    """The largest difference of log-probabilities in nats, along greedy captions of photos."""
+    """Largest difference of log-probabilities in nats, along greedy captions of test photos."""
     largest = 0.0
     for photo in photos:
         memory = served.start(photo)

@@ -1,4 +1,4 @@
-"""Captions photos with a captioner in ONNX. Needs numpy, pillow and onnxruntime alone.
+"""Caption photos with an ONNX captioner; needs only numpy, pillow and onnxruntime.
 
     python caption.py PHOTO ... [--beam 5]      (default: the captioner's own beam)
 
@@ -18,10 +18,10 @@ from PIL import Image, ImageOps
 
 
 class OnnxCaptioner:
-    """A captioner of an export.
+    """Captioner of an ONNX export.
 
     Args:
-        folder: folder with the two networks and the settings.
+        folder: folder with both networks and the settings.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -35,14 +35,14 @@ class OnnxCaptioner:
         )
 
     def pixels(self, photo: Image.Image) -> np.ndarray:
-        """``(1, 3, H, W) uint8``: the complete photo, its proportions not kept."""
+        """Read a photo as ``(1, 3, H, W) uint8``, resized without keeping its proportions."""
         side = self.settings["image_size"]
         upright = ImageOps.exif_transpose(photo).convert("RGB")
         fitted = upright if upright.size == (side, side) else upright.resize((side, side), 3)
         return np.asarray(fitted, dtype=np.uint8).transpose(2, 0, 1)[None]
 
     def start(self, photo: Image.Image) -> list[Any]:
-        """The decoder's inputs for a photo, each with one row."""
+        """Decoder inputs for a photo, each with one row."""
         return list(self._image.run(None, {"pixels": self.pixels(photo)}))
 
     def step(self, tokens: Any, memory: list[Any], state: list[Any]) -> tuple[Any, list[Any]]:
@@ -62,7 +62,7 @@ class OnnxCaptioner:
         return log_probs, after
 
     def caption(self, photo: Image.Image, *, beam: int | None = None) -> str:
-        """The best caption by beam search; None: the captioner's own beam; 1: greedy search."""
+        """Best caption by beam search; beam None: the captioner's own beam, 1: greedy search."""
         settings, memory = self.settings, self.start(photo)
         beam = int(settings.get("beam_size", 1) if beam is None else beam)
         tokens = np.array([settings["prefix"]], dtype=np.int64)
@@ -88,7 +88,7 @@ class OnnxCaptioner:
         return self.text(ids[len(settings["prefix"]) :])
 
     def _banned(self, length: int) -> list[int]:
-        """Tokens that may not come next."""
+        """Tokens that must not come next."""
         too_short = length < self.settings["min_length"]
         return [*self.settings["forbidden"], *[self.settings["eos"]] * too_short]
 
@@ -97,14 +97,14 @@ class OnnxCaptioner:
         return [(float(s) / penalty, t.tolist()) for s, t in zip(scores, tokens, strict=True)]
 
     def text(self, ids: list[int]) -> str:
-        """Words of token ids; parts of words are joined, begin token and padding left out."""
+        """Text of token ids, with parts of words joined, without begin token and padding."""
         said = [number for number in ids if number not in self.settings["silent"]]
         words = [self.settings["vocabulary"][number] for number in said]
         return " ".join(words).replace(" ##", "")
 
 
 def main() -> None:
-    """Caption the photos of a command line."""
+    """Caption the photos given on the command line."""
     parser = argparse.ArgumentParser(description="Caption photos.")
     parser.add_argument("photos", nargs="+", type=Path)
     parser.add_argument("--beam", type=int, help="1 is greedy; default: the captioner's own")

@@ -1,7 +1,7 @@
-"""A captioner or a curated set on the hub: ``captioning push``.
+"""Upload a captioner or a curated dataset to the hub: ``captioning push``.
 
 huggingface_hub sends the files. It finds the user's token (``hf auth login`` or ``HF_TOKEN``) and
-the hub's address (``HF_ENDPOINT``) itself, and neither is shown here.
+the hub's address (``HF_ENDPOINT``) itself; this module prints neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT_BY_HUB = ".gitattributes"  # which it writes itself
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """The files to upload.
+    """Files to upload to the hub.
 
     Attributes:
         folder: folder with all files.
@@ -39,15 +39,15 @@ class Upload:
 
 @contextmanager
 def prepared(source: str | Path, repository: str) -> Iterator[Upload]:
-    """The files of a folder to upload; a run is exported into a temporary folder.
+    """Collect the files of a folder to upload; export a run to a temporary folder first.
 
     Args:
-        source: a run, an exported captioner, or an exported set.
-        repository: ``OWNER/NAME``; its name is the exported run's.
+        source: folder of a run, an exported captioner, or an exported dataset.
+        repository: ``OWNER/NAME``; NAME becomes the name of an exported run.
 
     Raises:
-        FileNotFoundError: no such folder, or no export.
-        ValueError: a repository without owner, or a run that cannot be exported.
+        FileNotFoundError: the folder does not exist or is no export.
+        ValueError: the repository has no owner, or the run cannot be exported.
     """
     if repository.count("/") != 1 or "@" in repository:
         raise ValueError(f"--repo {repository}: write OWNER/NAME")
@@ -75,30 +75,30 @@ def _upload(folder: Path, kind: Literal["model", "dataset"]) -> Upload:
         if not any(part.startswith(".") for part in name.parts)
     }
     if CARD not in sizes:
-        raise FileNotFoundError(f"{folder}: it has no card ({CARD}); export it again")
+        raise FileNotFoundError(f"{folder} has no model card ({CARD}); export it again")
     return Upload(folder=folder, kind=kind, sizes=sizes)
 
 
 def send(upload: Upload, repository: str, *, public: bool = False, replace: bool = False) -> str:
-    """Send the files, so that the newest commit holds these and no others.
+    """Upload the files, so that the newest commit holds exactly these files.
 
     Args:
         upload: see `prepared`.
-        repository: ``OWNER/NAME``; made if it is not there.
-        public: whether everybody may read a repository that is made; otherwise its owner alone.
-        replace: whether other files of the repository leave its newest commit.
+        repository: ``OWNER/NAME``; created if it does not exist.
+        public: whether a new repository is public; otherwise only its owner may read it.
+        replace: whether to delete other files of the repository in the newest commit.
 
     Returns:
         ``OWNER/NAME@COMMIT``, which `Captioner.load` and ``data.root=`` take.
 
     Raises:
         PermissionError: the user is not logged in.
-        ValueError: the repository has other files.
-        ConnectionError: the hub cannot be reached, or refuses.
+        ValueError: the repository has other files, and ``replace`` is false.
+        ConnectionError: the hub cannot be reached, or rejects the upload.
     """
     hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
     if hub.get_token() is None:
-        raise PermissionError("nobody is logged in at the hub: hf auth login, or set HF_TOKEN")
+        raise PermissionError("not logged in at the hub: run hf auth login, or set HF_TOKEN")
     api: Any = hub.HfApi()
     where = {"repo_id": repository, "repo_type": upload.kind}
     try:
@@ -106,7 +106,7 @@ def send(upload: Upload, repository: str, *, public: bool = False, replace: bool
         others = {*api.list_repo_files(**where)} - {*upload.sizes, KEPT_BY_HUB}
         if others and not replace:
             raise ValueError(
-                f"{repository} has other files, such as {min(others)}: take another name, or "
+                f"{repository} has other files, such as {min(others)}: choose another name, or "
                 "--replace, which keeps them in its history only"
             )
         commit = api.upload_folder(

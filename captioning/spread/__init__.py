@@ -1,1 +1,1 @@
-"""Work without a gradient, shard by shard: in this process, or on many machines."""
+"""Computation without gradients, shard by shard, in this process or on many machines."""

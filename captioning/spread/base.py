@@ -1,8 +1,7 @@
-"""Work that is cut into shards, and the classes that compute them.
+"""Jobs that are cut into shards, and the interface of classes that compute the shards.
 
-A shard's records depend on its items and the settings alone, not on who computes it and when. So
-the same records come out whatever the number of workers, and a shard that is there is never
-computed again.
+A shard's records depend only on its items and the settings. So the records are the same for any
+number of workers, and a finished shard is never computed again.
 """
 
 from __future__ import annotations
@@ -16,38 +15,38 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Form = Literal["lines", "arrays"]
-"""How records are kept: as lines of JSON, or as arrays."""
+"""Form of stored records: lines of JSON, or arrays."""
 
 
 class Worker(Protocol):
-    """Computes records; built once in each process."""
+    """Worker that computes records, built once per process."""
 
     @property
     def identity(self) -> Any:
-        """Plain values that records depend on beside the settings, such as weights' checksums."""
+        """Plain values that records depend on besides settings, such as weights' checksums."""
         ...
 
     def __call__(self, items: Sequence[Any]) -> list[Any]:
-        """A record an item: plain values, or a NumPy array."""
+        """Compute a record per item: plain values, or a NumPy array."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Work to be spread.
+    """Job to be distributed in shards.
 
     Attributes:
         name: name of the results, such as ``"captions"``.
-        build: makes a worker, in any process: a function of a module with plain values.
+        build: builds a worker in any process: a module's function with plain arguments.
         items: items in order; they can be sent to other processes.
-        unit: items that are computed together, on which rounding may depend.
-        save_every: items of a shard where the user names no number.
+        unit: number of items computed together, on which rounding may depend.
+        save_every: default number of items in a shard.
         settings: plain values that records depend on.
         folder: folder of the shards' files.
         form: form of the records.
         check: checks each worker's identity before it takes records; raises ValueError.
-        plugins: packages that a worker imports first.
-        uses_gpu: whether a worker computes on a GPU where it has one.
+        plugins: packages that a worker imports before it starts.
+        uses_gpu: whether a worker uses a GPU if it has one.
     """
 
     name: str
@@ -69,9 +68,9 @@ class Shard:
 
     Attributes:
         number: number of the shard, from 1.
-        start: place of its first item, from 0.
+        start: position of its first item, from 0.
         items: items in order.
-        path: its file's path.
+        path: path of the shard's file.
     """
 
     number: int
@@ -81,26 +80,26 @@ class Shard:
 
 
 class AbstractSpread(ABC):
-    """Runs work here or on other machines."""
+    """Interface to run a job in this process or on other machines."""
 
     @abstractmethod
     def shard_size(self, *, unit: int, save_every: int) -> int:
-        """Items of a shard, see `Job`: a multiple of ``unit``."""
+        """Number of items in a shard, a multiple of ``unit``; see `Job`."""
 
     @abstractmethod
     def results(self, job: Job) -> Iterator[list[Any]]:
-        """The records of all items in order, some at a time.
+        """Yield the records of all items in order, some at a time.
 
-        The caller stores each result before it takes more: then its file goes.
+        The caller must store each result before it takes the next, as its file is then deleted.
 
         Raises:
-            ValueError: work failed, or `Job.check` raises.
-            OSError: files that cannot be written, or a cluster that does not answer.
+            ValueError: the work failed, or `Job.check` raises.
+            OSError: files cannot be written, or the cluster does not answer.
         """
 
 
 def cut(job: Job, size: int) -> list[Shard]:
-    """The shards of a job; a file is named by items and settings, so it fits no other work."""
+    """Cut a job into shards, whose file names depend on items and settings."""
     return [
         Shard(
             number=number,

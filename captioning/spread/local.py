@@ -1,4 +1,4 @@
-"""Everything in this process, one group of items after the other."""
+"""Compute a job in this process, one group of items after the other."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from captioning.spread.base import AbstractSpread, Job, units
 
 
 def chosen_spread(part: DictConfig | None) -> AbstractSpread:
-    """The object that a config's part names; this process for None."""
+    """Distribution that a config names; this process for None."""
     return Local() if part is None else build_part(part)
 
 
 class Local(AbstractSpread):
-    """Works in this process; the caller's own files are all that is written."""
+    """Compute a job in this process, without files of its own."""
 
     def shard_size(self, *, unit: int, save_every: int) -> int:
-        """A unit: results are saved at once."""
+        """Number of items in a shard: one unit, as results are stored at once."""
         return unit
 
     def results(self, job: Job) -> Iterator[list[Any]]:
-        """See `AbstractSpread`; errors of the work come through as they are."""
+        """See `AbstractSpread`; errors of the work are raised unchanged."""
         worker = job.build()
         if job.check is not None:
             job.check(worker.identity)

@@ -1,4 +1,4 @@
-"""Shards computed by Ray Data: on all processors of a machine, or on many machines."""
+"""Compute shards with Ray Data, on all CPUs of a machine or on many machines."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ HEAD = "head"
 
 
 def write_shard(shard: Shard, head: Any, records: Sequence[Any]) -> None:
-    """Write a shard's records with a head of plain values.
+    """Write a shard's records with a header of plain values.
 
     Raises:
-        ValueError: not one record an item.
-        OSError: it cannot be written.
+        ValueError: the number of records differs from that of items.
+        OSError: the file cannot be written.
     """
     if len(records) != len(shard.items):
         raise ValueError(f"{len(records)} records for {len(shard.items)} items")
@@ -52,7 +52,7 @@ def write_shard(shard: Shard, head: Any, records: Sequence[Any]) -> None:
 
 
 def read_shard(shard: Shard) -> tuple[Any, list[Any]] | None:
-    """Head and records of a shard; None if the file is missing or damaged."""
+    """Header and records of a shard; None if the file is missing or damaged."""
     try:
         if shard.path.suffix == ".jsonl":
             head, *records = map(json.loads, written_lines(shard.path))
@@ -73,7 +73,7 @@ def _read_arrays(shard: Shard) -> tuple[Any, list[np.ndarray]]:
 
 
 def appears(path: Path, seconds: float = VISIBLE_AFTER) -> bool:
-    """Whether a file that another machine wrote is here, or comes within some seconds."""
+    """Whether a file written by another machine is visible here, waiting some seconds for it."""
     until = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > until:
@@ -88,12 +88,12 @@ MAX_TRIES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The settings that every process gets.
+    """Settings that every worker process receives.
 
     Attributes:
         build, unit, plugins, uses_gpu: see `captioning.spread.base.Job`.
-        folder: working folder of the command, the base of relative paths.
-        token: a file that all machines must see.
+        folder: working folder of the command, which relative paths start from.
+        token: file that all machines must see.
         targets: names in the user's config, see `captioning.config.plugins`.
     """
 
@@ -108,11 +108,11 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The outcome of a shard.
+    """Result of a shard's computation.
 
     Attributes:
-        problem: why it could not be computed; empty if it was.
-        fatal: whether other shards must fail, too.
+        problem: why the shard could not be computed; empty on success.
+        fatal: whether all other shards must fail, too.
     """
 
     problem: str = ""
@@ -120,7 +120,7 @@ class Outcome:
 
 
 class ShardWorker:
-    """Computes shards and writes their files.
+    """Worker that computes shards and writes their files.
 
     Failures are returned, not raised, so that one bad item does not end the work on all others.
 
@@ -134,7 +134,7 @@ class ShardWorker:
         self._identity: Any = None
 
     def compute(self, shard: Shard) -> Outcome:
-        """Write the shard's file unless it is there."""
+        """Compute a shard and write its file, unless the file exists."""
         try:
             worker = self._built()
         except Exception as error:  # noqa: BLE001 - told by the process that the user sees
@@ -178,7 +178,7 @@ def host() -> str:
 
 
 def tries_of(shard: Shard) -> Path:
-    """The file that counts beginnings of a shard; it goes when the shard is there."""
+    """File that counts attempts at a shard; it is deleted when the shard is finished."""
     return shard.path.with_suffix(".tries")
 
 
@@ -189,7 +189,7 @@ def _may_try(shard: Shard) -> bool:
 
 
 def _located(worker: Worker, shard: Shard, error: Exception) -> str:
-    """What failed, with the item if it fails alone, too."""
+    """Describe a failure, naming the item if it also fails alone."""
     for place, item in enumerate(shard.items):
         try:
             worker([item])
@@ -216,22 +216,20 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
 class RayData(AbstractSpread):
-    """Spreads shards over the processes of a Ray cluster.
+    """Distribute shards over the processes of a Ray cluster.
 
     A process that dies is replaced and its shard computed again; so are the shards of a lost
-    machine. Each shard leaves a file when it is done, so a killed command resumes with the shards
-    that are left. Results lie in files, so all machines must share the disk of results, data and
-    cache.
+    machine. Each finished shard leaves a file, so a killed command resumes with the remaining
+    shards. All machines must share the disk of results, data and cache.
 
     Args:
         address: address of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this
             machine belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
-        num_workers: processes; None: as many as CPUs and GPUs allow.
-        num_cpus: processors of each, and threads of torch in it.
-        num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs and the
-            work uses them (`Job.uses_gpu`).
-        shard_size: items between two files, rounded up to whole batches; None: the command's own
-            number.
+        num_workers: number of processes; None: as many as CPUs and GPUs allow.
+        num_cpus: CPUs per process, and torch's threads in it.
+        num_gpus: GPUs per process (0.5: two share one); None: one if the cluster has GPUs and the
+            job uses them (`Job.uses_gpu`).
+        shard_size: items per file, rounded up to whole batches; None: the job's default.
         patience: seconds to wait for the cluster's answer.
     """
 
@@ -249,11 +247,11 @@ class RayData(AbstractSpread):
         self._num_gpus, self._shard_size, self._patience = num_gpus, shard_size, patience
 
     def shard_size(self, *, unit: int, save_every: int) -> int:
-        """The setting's number, or ``save_every``, rounded up to a multiple of ``unit``."""
+        """Number of items in a shard: the setting or ``save_every``, rounded up to whole units."""
         return -(-(self._shard_size or save_every) // unit) * unit
 
     def results(self, job: Job) -> Iterator[list[Any]]:
-        """See `AbstractSpread`. A bad item raises at the end, when the others are done.
+        """See `AbstractSpread`. A bad item raises an error once all other shards are done.
 
         Raises:
             ModuleNotFoundError: Ray is not installed.
@@ -273,7 +271,7 @@ class RayData(AbstractSpread):
         _tidy(job.folder)
 
     def _done(self, ray: Any, job: Job, shards: Sequence[Shard]) -> Generator[int]:
-        """Numbers of shards as they are done; raises once no more come, if some failed."""
+        """Yield numbers of shards as they finish; raise at the end if some failed."""
         problems: dict[int, str] = {}
         with _token(job.folder) as token:
             order = Order(
@@ -321,7 +319,7 @@ class RayData(AbstractSpread):
     def _share(
         self, resources: dict[str, float], num_shards: int, uses_gpu: bool = True
     ) -> tuple[float, int]:
-        """GPUs of a worker, and the number of workers."""
+        """GPUs per worker, and the number of workers."""
         gpus = self._num_gpus
         if gpus is None:
             gpus = 1.0 if uses_gpu and resources.get("GPU", 0) >= 1 else 0.0
@@ -338,7 +336,7 @@ class RayData(AbstractSpread):
 
     @contextmanager
     def _cluster(self, needed: bool) -> Iterator[Any]:
-        """Ray, connected; a connection that is there already is used and left."""
+        """Connect to Ray; an existing connection is used and left open."""
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
         ray = import_extra("ray", extra="ray", purpose="spread=ray")
         begun = needed and not ray.is_initialized()
@@ -372,13 +370,13 @@ class RayData(AbstractSpread):
 
 
 class RayWorker:
-    """A `ShardWorker` as Ray Data calls it, with batches of a single row."""
+    """Wrapper of `ShardWorker` for Ray Data, with batches of one row."""
 
     def __init__(self, order: Order) -> None:
         self._worker = ShardWorker(order)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Number and outcome of a shard."""
+        """Compute a shard; return its number and outcome."""
         outcome = self._worker.compute(batch["shard"][0])
         return {
             "number": [int(batch["number"][0])],
@@ -388,7 +386,7 @@ class RayWorker:
 
 
 def _check_answer(address: str, patience: float) -> None:
-    """Refuse an address that nobody listens at, for which Ray would wait two minutes."""
+    """Raise an error for an unreachable address, for which Ray would wait two minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError(f"spread.address must be HOST:PORT, auto or null: got {address!r}")
@@ -397,13 +395,13 @@ def _check_answer(address: str, patience: float) -> None:
     except OSError as error:
         raise ConnectionError(
             f"spread.address={address}: nothing answers there ({error}); start the cluster with "
-            "ray start --head on that machine, or give the address that it printed"
+            "ray start --head on that machine, or correct the address"
         ) from error
 
 
 @contextmanager
 def _token(folder: Path) -> Iterator[Path]:
-    """A file by which machines tell that they see the same folder."""
+    """File by which machines check that they see the same folder."""
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / f".{secrets.token_hex(6)}.token"
     token.touch()
@@ -414,7 +412,7 @@ def _token(folder: Path) -> Iterator[Path]:
 
 
 def _taken(shard: Shard) -> tuple[Any, list[Any]]:
-    """Head and records of a shard that is done."""
+    """Header and records of a finished shard."""
     content = read_shard(shard) if appears(shard.path) else None
     if content is None:
         raise OSError(
@@ -425,7 +423,7 @@ def _taken(shard: Shard) -> tuple[Any, list[Any]]:
 
 
 def _check_same(head: dict[str, Any], hosts: dict[str, str], job: Job) -> None:
-    """Refuse records of workers that are not the same."""
+    """Raise an error if workers differ in weights or settings."""
     if job.check is not None:
         job.check(head["identity"])
     host = hosts.setdefault(repr(head["identity"]), head["host"])
@@ -447,6 +445,6 @@ def _summary(problems: dict[int, str], job: Job) -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the shards' folder, unless other work has files in it."""
+    """Delete the shards' folder, unless it holds files of other work."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
