@@ -137,6 +137,13 @@ class Sample:
             file. It is there where the file need not be.
         bucket: trust in the caption, 0 the highest, see `curation.amend.condition`.
         file_name: the photo's name in the annotations; empty: they do not name it.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from captioning import Sample
+        >>> own = {"sample_id": "a#0", "image_id": "a", "image_path": Path("a.jpg")}
+        >>> Sample(row=0, caption="A dog runs.", **own).origin
+        'human'
     """
 
     row: int
@@ -167,6 +174,11 @@ class Edit:
         reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.
         policy: name of the policy.
         epoch: epoch (from 0) at whose end it was decided; -1 for before training.
+
+    Examples:
+        >>> from captioning import Edit
+        >>> Edit(sample_id="a#0", action="replace_caption", value="A cat sleeps.").epoch
+        -1
     """
 
     sample_id: str
@@ -395,6 +407,11 @@ class Prediction:
         score: log-probability under the search's normalisation.
         satisfied: whether it ends and meets the constraints that it was searched with; None where
             there were none to meet.
+
+    Examples:
+        >>> from captioning import Prediction
+        >>> Prediction(image_id="a", caption="a dog runs", score=-4.5).score
+        -4.5
     """
 
     image_id: str
@@ -412,6 +429,12 @@ class CaptionedPhoto:
         captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
         problem: the error of a broken photo; else empty.
         boxes: the boxes that the captioner read beside the whole photo.
+
+    Examples:
+        >>> from captioning import CaptionedPhoto, Prediction
+        >>> best = Prediction(image_id="a.jpg", caption="a dog runs", score=-4.5)
+        >>> CaptionedPhoto(photo="a.jpg", captions=(best,)).caption
+        'a dog runs'
     """
 
     photo: str

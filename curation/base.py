@@ -193,6 +193,24 @@ class Score(ABC):
     Attributes:
         name: the measured quantity, for reasons and reports, such as ``"loss"``.
         may_know_none: whether it may leave all samples without a score.
+
+    Examples:
+        >>> import torch
+        >>> from captioning import Score
+        >>> from captioning.data.roster import CurationView
+        >>> from curation import make_roster
+        >>> from curation.base import Context
+        >>> class Characters(Score):
+        ...     name = "characters"
+        ...     def scores(self, context):
+        ...         found = torch.full((len(context.view.roster),), torch.nan)
+        ...         for row, sample in context.live.items():
+        ...             found[row] = len(sample.caption)
+        ...         return found
+        >>> roster = make_roster([("a.jpg", "a dog"), ("b.jpg", "a cat on grass")])
+        >>> view = CurationView(roster=roster)
+        >>> Characters().scores(Context.before_training(view))
+        tensor([ 5., 14.])
     """
 
     name: str
@@ -390,6 +408,23 @@ class Selector(ABC):
 
     Attributes:
         for_fewer: the remedy if it selects too many, naming its setting, for messages.
+
+    Examples:
+        >>> from captioning import Selector
+        >>> from captioning.data.roster import CurationView
+        >>> from curation import make_roster
+        >>> from curation.base import Context, Selected
+        >>> from curation.score.length import Length
+        >>> class Shorter(Selector):
+        ...     def scores(self, context):
+        ...         return -Length().scores(context)
+        ...     def select(self, context):
+        ...         short = [s for s in context.live.values() if len(s.caption.split()) < 3]
+        ...         return [Selected(sample=sample, reason="under 3 words") for sample in short]
+        >>> roster = make_roster([("a.jpg", "a dog"), ("b.jpg", "a cat on grass")])
+        >>> view = CurationView(roster=roster)
+        >>> [s.sample.caption for s in Shorter().select(Context.before_training(view))]
+        ['a dog']
     """
 
     for_fewer: ClassVar[str] = "choose another curation/select, which selects fewer"
@@ -422,6 +457,22 @@ class Amender(ABC):
         changes_weights: whether samples may get other weights in the loss.
         amends_at_once: whether `amend` runs no model and waits for no other process, so that it may
             be asked while an epoch is under way.
+
+    Examples:
+        >>> from captioning import Amender
+        >>> from captioning.data.roster import CurationView
+        >>> from curation import make_roster
+        >>> from curation.base import Amended, Context, Selected
+        >>> class AddFullStop(Amender):
+        ...     def amend(self, context, selected):
+        ...         texts = [(one, f"{one.sample.caption}.") for one in selected]
+        ...         how = "replace_caption"
+        ...         edits = [context.edit(one, how, value=text) for one, text in texts]
+        ...         return Amended(edits=tuple(edits))
+        >>> view = CurationView(roster=make_roster([("a.jpg", "a dog")]))
+        >>> selected = [Selected(sample=view.samples()[0], reason="no full stop")]
+        >>> AddFullStop().amend(Context.before_training(view), selected).edits[0].value
+        'a dog.'
     """
 
     changes_images = False

@@ -48,6 +48,12 @@ def train(
             the run folder holds a run of other settings.
         TypeError: a value of a type that no override can hold.
         OSError: data are missing, or the run folder cannot be written.
+
+    Examples:
+        >>> from captioning import train
+        >>> run = train("my_photos", model="updown_tiny", num_epochs=1, run_dir="my_run")
+        >>> (run.folder / "metrics.json").is_file()
+        True
     """
     return _call(TRAIN, photos, overrides, settings)[0]
 
@@ -72,6 +78,13 @@ def evaluate(
             no data set or captions to score.
         TypeError: a value of a type that no override can hold.
         OSError: a file or folder is missing, or the results cannot be written.
+
+    Examples:
+        >>> from captioning import evaluate, train
+        >>> run = train("my_photos", model="updown_tiny", num_epochs=1, run_dir="my_run")
+        >>> evaluated = evaluate(run.folder, split="val", metrics="fast")
+        >>> evaluated.folder
+        PosixPath('my_run/evaluation/own-val')
     """
     return _call(EVALUATE, run, overrides, settings)[0]
 
@@ -97,6 +110,13 @@ def augment(
             the folder holds another set.
         TypeError: a value of a type that no override can hold.
         OSError: data are missing, or the folder cannot be written.
+
+    Examples:
+        >>> from captioning import augment
+        >>> data = {"data": "own", "data.root": "my_photos"}
+        >>> folder = augment(method="toca", out="my_captions", max_pairs=5, **data)
+        >>> len((folder / "captions.txt").read_text().splitlines())
+        5
     """
     settings |= {"method": method, "out": out}
     return Path(_call(AUGMENT, None, overrides, settings)[1]["out"])

@@ -36,6 +36,12 @@ class TrainedRun:
         checkpoint: the checkpoint of the best epoch, or of the last one with ``monitor=last``;
             None where a finished run has none any more.
         name: the run's name and seed.
+
+    Examples:
+        >>> from captioning import train
+        >>> run = train("my_photos", model="updown_tiny", num_epochs=1, run_dir="my_run")
+        >>> run.checkpoint
+        PosixPath('my_run/checkpoints/best.ckpt')
     """
 
     folder: Path

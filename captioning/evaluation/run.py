@@ -71,6 +71,15 @@ class Evaluation:
         name: data set and split.
         num_images: images of the split, of which some or all are scored.
         left_out: a line on each file that could not be written.
+
+    Examples:
+        >>> from captioning import evaluate, train
+        >>> run = train("my_photos", model="updown_tiny", num_epochs=1, run_dir="my_run")
+        >>> evaluated = evaluate(run.folder, split="val", metrics="fast")
+        >>> sorted(evaluated.metrics)
+        ['BLEU-1', 'BLEU-2', 'BLEU-3', 'BLEU-4', 'CIDEr-D', 'ROUGE-L']
+        >>> len(evaluated.captions) == evaluated.num_images
+        True
     """
 
     folder: Path

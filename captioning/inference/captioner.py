@@ -168,6 +168,14 @@ class Captioner:
     Attributes:
         model, config, readers, device, backbone, dtype: see `LoadedCaptioner`.
         takes_boxes: whether it reads boxes, which `caption` then needs.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from captioning import Captioner
+        >>> photos = sorted(Path("my_photos").glob("*.jpg"))[:2]
+        >>> results = Captioner.load().caption(photos, beam_size=2, max_words=12)
+        >>> [result.photo for result in results] == [str(photo) for photo in photos]
+        True
     """
 
     def __init__(self, loaded: LoadedCaptioner) -> None:

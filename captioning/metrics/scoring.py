@@ -31,6 +31,12 @@ class CaptionScores:
         intervals: lower and upper end of each corpus score; empty without a bootstrap.
         per_caption: N scores by name, in the order of the candidates.
         settings: how they were made, see `captioning.metrics.coco.MetricResult`.
+
+    Examples:
+        >>> from captioning import score
+        >>> scores = score(["a dog"], [["a cat"]], metrics=["ROUGE-L"], bootstrap=None)
+        >>> scores.per_caption
+        {'ROUGE-L': [0.5]}
     """
 
     corpus: dict[str, float]
@@ -89,6 +95,13 @@ def score(
         TypeError: candidates or references that are not lists of text; the message names the item.
         ValueError: lists of different lengths, none at all, references that are all empty, an
             unknown metric, or CLIPScore without photos and encoder.
+
+    Examples:
+        >>> from captioning import score
+        >>> own = {"metrics": ["BLEU", "CIDEr-D"], "tokenizer": "python", "bootstrap": None}
+        >>> scores = score(["a dog runs", "a cat"], [["the dog runs"], ["a cat", "cats"]], **own)
+        >>> round(scores.corpus["BLEU-1"], 2)
+        0.8
     """
     texts = _texts(candidates, "candidates", may_be_blank=True)
     groups = _reference_lists(references, len(texts))

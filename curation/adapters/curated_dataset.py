@@ -46,6 +46,13 @@ class CuratedDataset(Dataset):
 
     Raises:
         ValueError: the dataset and the roster differ in length.
+
+    Examples:
+        >>> from captioning import CuratedDataset, Curation
+        >>> samples = [("a.jpg", "a dog"), ("b.jpg", "a cat")]
+        >>> curation = Curation.open("followed", samples=samples, policy="remove")
+        >>> CuratedDataset(lambda sample: {"text": sample.caption}, curation)[1]
+        {'text': 'a cat', 'row': 1}
     """
 
     def __init__(

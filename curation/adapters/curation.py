@@ -189,17 +189,6 @@ class EpochSamples:
 class Curation:
     """The ledger, the policy and the files of a run whose loop is not this project's.
 
-    ::
-
-        curation = Curation.open("run", samples=records, policy="remove")
-        for epoch in range(curation.first_epoch, 5):
-            for rows, batch in loader(curation.samples()):
-                losses = per_caption_losses(batch)
-                curation.add(rows, losses)
-                ...
-            curation.end_epoch()
-        curation.finish()
-
     With several processes (`torch.distributed`) each one opens it and adds its own losses; all
     decide the same, and the first one writes. Use `open`; the constructor takes built parts.
 
@@ -210,6 +199,23 @@ class Curation:
     Attributes:
         first_epoch: the epoch at which the loop starts: 0, or the one after the last closed epoch.
         current: what data sets follow.
+
+    Examples:
+        >>> import torch
+        >>> from captioning import Curation, Policy
+        >>> from curation.amend.remove import Remove
+        >>> from curation.select.top import Top
+        >>> samples = [(f"{number}.jpg", f"photo {number}") for number in range(10)]
+        >>> policy = Policy(select=Top(ratio=0.25), amend=Remove(), name="remove")
+        >>> curation = Curation.open("curated", samples=samples, policy=policy)
+        >>> for epoch in range(curation.first_epoch, 2):
+        ...     for sample in curation.samples():  # your loader's batches
+        ...         losses = torch.tensor([float(sample.row)])  # your model's losses
+        ...         curation.add(torch.tensor([sample.row]), losses)
+        ...     outcome = curation.end_epoch()
+        >>> curation.finish()
+        >>> [sample.row for sample in curation.samples()]
+        [0, 1, 2, 3, 4, 5]
     """
 
     def __init__(self, *, curator: Curator, folder: LoopFolder) -> None:

@@ -20,12 +20,6 @@ LossesOf = Callable[[Any, Any], tuple[Tensor, Tensor]]
 class LightningCuration(pl.Callback):
     """Lightning callback: adds the losses of training steps and ends the epochs of `Curation`.
 
-    ::
-
-        data = CuratedDataset(make_item, curation)
-        trainer = pl.Trainer(callbacks=[LightningCuration(curation)])
-        trainer.fit(module, DataLoader(data, shuffle=True))
-
     The decision falls after the last training step of an epoch, before its validation, so the
     checkpoint of epoch k holds the edits of epoch k. With ``ckpt_path`` the checkpoint's state
     counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can
@@ -37,6 +31,28 @@ class LightningCuration(pl.Callback):
             from the batch. Default: rows under one of `ROWS` in the result or in the batch, losses
             under one of `LOSSES` in the result. Further measurements that `Curation.open` lists are
             taken from the result under their names.
+
+    Examples:
+        >>> import pytorch_lightning as pl
+        >>> import torch
+        >>> from captioning import CuratedDataset, Curation, LightningCuration
+        >>> class Module(pl.LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.weight = torch.nn.Parameter(torch.ones(1))
+        ...     def training_step(self, batch, batch_idx):
+        ...         losses = self.weight * batch["length"]
+        ...         return {"loss": losses.mean(), "losses": losses, "rows": batch["row"]}
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> samples = [("a.jpg", "a dog"), ("b.jpg", "a cat")]
+        >>> curation = Curation.open("lit", samples=samples, policy="track", first_epoch=0)
+        >>> data = CuratedDataset(lambda sample: {"length": len(sample.caption)}, curation)
+        >>> own = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
+        >>> trainer = pl.Trainer(max_epochs=2, callbacks=[LightningCuration(curation)], **own)
+        >>> trainer.fit(Module(), torch.utils.data.DataLoader(data))
+        >>> curation.epoch
+        2
     """
 
     def __init__(self, curation: Curation, *, losses_of: LossesOf | None = None) -> None:

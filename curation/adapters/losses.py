@@ -35,6 +35,13 @@ def per_sample_losses(
 
     Raises:
         ValueError: shapes that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from captioning import per_sample_losses
+        >>> labels = torch.tensor([[0, 1, 2], [0, 3, -100]])
+        >>> per_sample_losses(torch.zeros(2, 3, 4), labels)  # log 4: four words, all as likely
+        tensor([1.3863, 1.3863])
     """
     logits, labels = _aligned(logits, labels, shift)
     size = len(logits)

@@ -27,12 +27,6 @@ log = logging.getLogger(__name__)
 class TrainerCuration(TrainerCallback):
     """Transformers callback: adds each caption's loss and ends the epochs of `Curation`.
 
-    ::
-
-        data = CuratedDataset(make_item, curation)
-        trainer = Trainer(model, args, train_dataset=data, data_collator=with_rows(collate),
-                          callbacks=[TrainerCuration(curation)])
-
     Needs ``remove_unused_columns=False``, so that rows reach the model's call, where a hook takes
     them out again, and ``labels`` among the model's inputs. The model's own loss is left as it is,
     with ``num_items_in_batch`` and gradient accumulation, unless samples are down-weighted. Some
@@ -45,6 +39,30 @@ class TrainerCuration(TrainerCallback):
     Args:
         curation: the run's curation.
         shift: whether the model's logits of a place are for the label of the next one.
+
+    Examples:
+        >>> import torch
+        >>> from captioning import CuratedDataset, Curation, TrainerCuration
+        >>> from curation import with_rows
+        >>> from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+        >>> config = GPT2Config(vocab_size=128, n_positions=8, n_embd=8, n_layer=1, n_head=1)
+        >>> samples = [("a.jpg", "a dog"), ("b.jpg", "a cat")]
+        >>> curation = Curation.open("hf", samples=samples, policy="track", first_epoch=0)
+        >>> data = CuratedDataset(lambda s: {"tokens": [*s.caption.encode()]}, curation)
+        >>> def collate(items):
+        ...     tokens = torch.tensor([item["tokens"] for item in items])
+        ...     return {"input_ids": tokens, "labels": tokens}
+        >>> own = {"remove_unused_columns": False, "report_to": "none", "use_cpu": True}
+        >>> trainer = Trainer(
+        ...     GPT2LMHeadModel(config),
+        ...     TrainingArguments("hf", num_train_epochs=2, save_strategy="no", **own),
+        ...     train_dataset=data,
+        ...     data_collator=with_rows(collate),
+        ...     callbacks=[TrainerCuration(curation)],
+        ... )
+        >>> result = trainer.train()
+        >>> curation.epoch
+        2
     """
 
     def __init__(self, curation: Curation, *, shift: bool = True) -> None:

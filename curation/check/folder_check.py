@@ -71,6 +71,12 @@ def check(
         FileNotFoundError, ValueError: the folder cannot be read, an unknown check or space, or
             thresholds of a generator's folder for another.
         ModuleNotFoundError: a package with weights is not installed; says which.
+
+    Examples:
+        >>> from captioning import check
+        >>> result = check("my_photos", skip=["wrong_word"], quiet=True)
+        >>> len(result.issues)
+        60
     """
     limits = _limits(thresholds or {}, skip, remove)
     start = time.monotonic()

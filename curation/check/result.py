@@ -156,6 +156,13 @@ class CheckResult:
         notes: notes on the folder as a whole.
         judge: the judge of flagged captions; empty: nobody.
         judgements: verdicts by row on all flagged captions, if there is a judge.
+
+    Examples:
+        >>> from captioning import check
+        >>> result = check("my_photos", space="none", quiet=True)
+        >>> result.issues.flagged()
+        []
+        >>> result.report("report.html")
     """
 
     roster: Roster

@@ -146,6 +146,23 @@ class Policy:
         edits: whether the amender acts at all; False: selected samples are unchanged.
         for_fewer: the remedy if all samples would be removed, for the message; None: the
             selector's.
+
+    Examples:
+        >>> from captioning import Policy
+        >>> from captioning.data.roster import CurationView
+        >>> from curation import make_roster
+        >>> from curation.amend.remove import Remove
+        >>> from curation.base import Context
+        >>> from curation.loop.policy import Schedule
+        >>> from curation.score.length import Length
+        >>> from curation.select.top import Top
+        >>> select = Top(ratio=0.5, score=Length())
+        >>> once = Schedule(from_epoch=-1, until_epoch=-1)  # before training
+        >>> policy = Policy(select=select, amend=Remove(), schedule=once, name="long")
+        >>> roster = make_roster([("a.jpg", "a dog"), ("b.jpg", "a cat on grass")])
+        >>> view = CurationView(roster=roster)
+        >>> [edit.sample_id for edit in policy.decide(Context.before_training(view))]
+        ['b.jpg#0']
     """
 
     def __init__(
