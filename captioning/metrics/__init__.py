@@ -1,4 +1,4 @@
-"""Scores of captions; ``from captioning.metrics import score`` scores any lists."""
+"""Caption metrics; ``from captioning.metrics import score`` scores any lists of captions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MODULES = {"score": "scoring", "CaptionScores": "scoring", "Bootstrap": "bootst
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it; one metric alone must not import them all."""
+    """Import a public name from its module when it is used, so one metric does not import all."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

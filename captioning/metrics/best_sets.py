@@ -1,8 +1,8 @@
-"""Best-k diversity: the diversity of the most diverse k captions of an image.
+"""Best-k diversity: the diversity of the k most diverse captions of an image.
 
 Chen et al. (2020, ASG2Caption) and Basioti et al. (2024, Table 8) let a controllable captioner
-write ten captions of an image by random controls. They take the set of five with the highest Div-n,
-separately for each n; the score is the mean over images.
+write ten captions of an image with random controls. They select the five captions with the highest
+Div-n, separately for each n; the score is the mean over images.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ def best_diversity(
     k: int = 5,
     tokenize: Tokenize | None = tokenize_python,
 ) -> MetricResult:
-    """Div-1 and Div-2 of the most diverse ``k`` captions of each image.
+    """Compute Div-1 and Div-2 of the most diverse ``k`` captions of each image.
 
     Div-n is the number of distinct n-grams over the number of words, as in
     `captioning.metrics.diversity`; a set without words has 0.
 
     Args:
-        captions: raw text; at least ``k`` of each image.
-        k: captions of a set.
-        tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
+        captions: raw captions, at least ``k`` per image.
+        k: number of captions to select.
+        tokenize: tokenizer such as `tokenize_python`; None: captions are already tokenized.
 
     Raises:
         TypeError: captions of an image that are not a list of texts.
-        ValueError: no images, one with fewer than ``k`` captions, or too many sets to try.
+        ValueError: no images, an image with fewer than ``k`` captions, or too many sets to try.
     """
     check_texts(captions, "captions")
     too_few = [image_id for image_id, group in captions.items() if len(group) < k]
     if not captions or too_few or k < 1:
         raise ValueError(
-            f"best-{k} diversity needs {k} captions or more an image: got {too_few[:3]}"
+            f"best-{k} diversity needs at least {k} captions per image: got {too_few[:3]}"
         )
     sets = max(math.comb(len(group), k) for group in captions.values())
     if sets > MAX_SETS:
         raise ValueError(
-            f"an image's captions have {sets} sets of {k}, at most {MAX_SETS} are tried: "
+            f"the captions of an image form {sets} sets of {k}, the maximum is {MAX_SETS}: "
             "give fewer captions"
         )
     flat = tokenized([text for group in captions.values() for text in group], tokenize)
@@ -74,7 +74,7 @@ def best_diversity(
 
 
 def best_of(captions: Sequence[Sequence[str]], k: int) -> dict[str, float]:
-    """The highest Div-n of any ``k`` of an image's captions, given as words."""
+    """Return the highest Div-n over all sets of ``k`` captions, given as words."""
     sets = np.array(list(combinations(range(len(captions)), k)))
     num_words = np.array([len(words) for words in captions])[sets].sum(1)
     scores = {}

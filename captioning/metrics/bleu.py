@@ -1,7 +1,7 @@
 """BLEU-1 to BLEU-4 (Papineni et al., 2002) with references counted once.
 
-The same numbers as pycocoevalcap's ``Bleu(4)`` with ``option="closest"``: the corpus score is made
-of summed counts, and an image's score is smoothed by tiny constants so that it is never undefined.
+The scores equal pycocoevalcap's ``Bleu(4)`` with ``option="closest"``: the corpus score uses
+summed counts, and an image's score is smoothed with tiny constants so that it is always defined.
 References are counted once and used for every epoch's captions.
 """
 
@@ -24,7 +24,7 @@ _TINY, _SMALL = 1e-15, 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BleuReferences:
-    """References of one image.
+    """References of one image, with counted n-grams.
 
     Attributes:
         counts: for every n-gram its maximum count in one reference.
@@ -37,7 +37,7 @@ class BleuReferences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """Counts that BLEU is computed from; orders from 1 to 4."""
+    """Counts that BLEU needs, for n-grams of 1 to 4 words."""
 
     length: int
     closest: int
@@ -46,21 +46,21 @@ class _Counts:
 
 
 def prepare_bleu(references: Sequence[Sequence[str]]) -> list[BleuReferences]:
-    """Count the n-grams of tokenized references, once for many evaluations."""
+    """Count the n-grams of tokenized references once, for many evaluations."""
     return [_count_references(captions) for captions in references]
 
 
 def score_bleu(
     candidates: Sequence[str], references: Sequence[BleuReferences]
 ) -> tuple[list[float], list[list[float]]]:
-    """BLEU-1 to BLEU-4 of tokenized captions.
+    """Compute BLEU-1 to BLEU-4 of tokenized captions.
 
     Args:
-        candidates: one caption an image.
+        candidates: one caption per image.
         references: references of the same images in the same order.
 
     Returns:
-        Four corpus scores, and four lists of one score an image, all in [0, 1].
+        Four corpus scores, and four lists with one score per image, all in [0, 1].
     """
     counts = [_compare(*pair) for pair in zip(candidates, references, strict=True)]
     per_image = [_bleu(image_counts) for image_counts in counts]
@@ -76,9 +76,9 @@ def score_bleu(
 def count_bleu(
     candidates: Sequence[str], references: Sequence[BleuReferences]
 ) -> NDArray[np.int64]:
-    """Each image's summands of corpus BLEU, ``(I, 10)``.
+    """Return each image's counts for corpus BLEU, ``(I, 10)``.
 
-    Length, closest reference length, number of n-grams of 1 to 4 words, and how many match.
+    Columns: length, closest reference length, n-grams of 1 to 4 words, and matched n-grams.
     """
     counts = [_compare(*pair) for pair in zip(candidates, references, strict=True)]
     rows = [(c.length, c.closest, *c.num_ngrams, *c.num_matched) for c in counts]
@@ -86,7 +86,7 @@ def count_bleu(
 
 
 def pooled_bleu(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """BLEU-1 to BLEU-4 ``(R, 4)`` of R sets of captions, from sums ``(R, 10)`` of counts."""
+    """Return BLEU-1 to BLEU-4 ``(R, 4)`` of R sets of captions from summed counts ``(R, 10)``."""
     length, closest = sums[:, :1], sums[:, 1:2]
     precisions = (sums[:, 2 + MAX_ORDER :] + _TINY) / (sums[:, 2 : 2 + MAX_ORDER] + _SMALL)
     scores = np.cumprod(precisions, axis=1) ** (1 / np.arange(1, MAX_ORDER + 1))

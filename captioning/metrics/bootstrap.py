@@ -1,8 +1,8 @@
-"""Intervals of corpus scores by a bootstrap over images (Efron, 1979; Koehn, 2004, for BLEU).
+"""Confidence intervals of corpus scores by bootstrap over images (Efron, 1979; Koehn, 2004).
 
-A resample takes as many images as there are, with replacement. Every score has a sum over images
-from which it is made: of scores, of BLEU's counts, of METEOR's statistics. So a resample costs a
-weighted sum, and nothing is tokenized or matched again.
+A resample draws as many images as there are, with replacement. Every score derives from sums over
+images: of scores, BLEU counts or METEOR statistics. A resample therefore costs only a
+weighted sum, without new tokenization or matching.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _CHUNK = 4_000_000  # bounds the memory at about 32 MB a block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrap:
-    """How intervals are made.
+    """Settings of bootstrap intervals.
 
     Attributes:
         resamples: number of resampled sets of images.
-        confidence: coverage of the central (percentile) interval, in (0, 1).
-        seed: seed of the draws; equal seeds and numbers of images draw the same images.
+        confidence: coverage of the percentile interval, in (0, 1).
+        seed: random seed; equal seeds and numbers of images draw the same resamples.
 
     Raises:
         ValueError: a number out of range.
@@ -50,12 +50,12 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """Scores that are made of sums over images.
+    """Scores that derive from sums over images.
 
     Attributes:
         names: names of N scores.
-        statistics: ``(I, S)`` summands of each image.
-        pool: sums of R sets of I images, ``(R, S)``, to their scores, ``(R, N)``.
+        statistics: ``(I, S)`` terms of each image.
+        pool: function from sums over images ``(R, S)`` of R resamples to scores ``(R, N)``.
     """
 
     names: tuple[str, ...]
@@ -64,17 +64,17 @@ class Pooled:
 
 
 def pooled_mean(name: str, scores: Sequence[float]) -> Pooled:
-    """A corpus score that is the mean of the images' scores."""
+    """Return a corpus score defined as the mean of the images' scores."""
     column = np.asarray(scores, dtype=np.float64)[:, None]
     return Pooled(names=(name,), statistics=column, pool=lambda sums: sums / len(column))
 
 
 def intervals(parts: Sequence[Pooled], bootstrap: Bootstrap) -> dict[str, tuple[float, float]]:
-    """Lower and upper end of each score's interval; all scores see the same resamples.
+    """Return the lower and upper bound of each score; all scores use the same resamples.
 
     Args:
         parts: scores of the same images in the same order.
-        bootstrap: how many resamples, of which coverage and seed.
+        bootstrap: number of resamples, coverage and seed.
     """
     if not parts:
         return {}
@@ -90,7 +90,7 @@ def intervals(parts: Sequence[Pooled], bootstrap: Bootstrap) -> dict[str, tuple[
 
 
 def resampled(size: int, resamples: int, generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-    """Numbers of drawn images in blocks ``(rows, size)``, ``resamples`` rows in all."""
+    """Yield drawn image numbers in blocks ``(rows, size)``, ``resamples`` rows in total."""
     rows = max(1, _CHUNK // size)
     for start in range(0, resamples, rows):
         yield generator.integers(0, size, (min(rows, resamples - start), size))

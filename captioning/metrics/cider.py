@@ -1,13 +1,13 @@
-"""CIDEr-D and CIDEr (Vedantam et al., 2015) whose document frequencies can be kept and used again.
+"""CIDEr-D and CIDEr (Vedantam et al., 2015) with reusable document frequencies.
 
-`CiderStatistics` holds the document frequencies of one collection of references: they come from the
-scored images, as in pycocoevalcap, or from a saved corpus, so that one image or a few can be
+`CiderStatistics` holds the document frequencies of a collection of references: those of the
+scored images, as in pycocoevalcap, or of a saved corpus, so that even a single image can be
 scored. `CiderReferences` holds references as tf-idf vectors, ready to score any number of captions.
-With the frequencies of the references themselves CIDEr-D is pycocoevalcap's ``Cider`` to the ninth
-digit and beyond.
+With document frequencies of the references themselves, CIDEr-D equals pycocoevalcap's ``Cider``
+to at least nine digits.
 
-Captions are given tokenized, tokens separated by spaces. n-grams are integers throughout: an n-gram
-is a pair of the number of its first n - 1 words and the number of its last, found by binary search.
+Captions must be tokenized, with tokens separated by spaces. Internally an n-gram is a pair of
+integers (its first n - 1 words, its last word), found by binary search.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class NgramTable:
 
     @property
     def starts(self) -> Ints:
-        """``(5,)``: number of the first n-gram of each length, and at the end their count G."""
+        """Number of the first n-gram of each length, then the count G: shape ``(5,)``."""
         return np.cumsum([0, len(self.words), *map(len, self.keys)])
 
     def orders(self) -> Ints:
-        """``(G,)`` length of each n-gram, less 1."""
+        """Length of each n-gram minus 1, ``(G,)``."""
         return np.repeat(np.arange(ORDERS), np.diff(self.starts))
 
     def locate(self, other: NgramTable) -> Ints:
-        """Numbers in this table of all n-grams of another, ``(G_other,)``, -1 where absent."""
+        """Return this table's number of each n-gram of another table, ``(G_other,)``, or -1."""
         numbers = dict(zip(self.words, range(len(self.words)), strict=True))
         words = np.array([numbers.get(word, -1) for word in other.words], dtype=np.int64)
         located, previous = [words], words
@@ -74,7 +74,7 @@ class NgramTable:
         return np.concatenate(located)
 
     def keep(self, selected: NDArray[np.bool_]) -> NgramTable:
-        """The n-grams marked in ``kept (G,)``; the beginning and end of each must be among them."""
+        """Select the n-grams in ``kept (G,)``; each needs its prefix and its last word selected."""
         parts = np.split(selected, self.starts[1:-1])
         renumbered = [np.cumsum(part) - 1 for part in parts]
         keys = []
@@ -87,7 +87,7 @@ class NgramTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NgramCounts:
-    """Occurrences: n-gram ``gram (E,)`` occurs ``count (E,)`` times in ``caption (E,)``.
+    """N-gram counts: n-gram ``gram (E,)`` occurs ``count (E,)`` times in ``caption (E,)``.
 
     Entries are ordered by caption, then n-gram; ``num_words (B,)`` are the captions' lengths.
     """
@@ -100,7 +100,7 @@ class NgramCounts:
 
 
 def find_sorted(keys: Ints, values: Ints) -> Ints:
-    """Positions of values among distinct ascending ``keys``, -1 where absent."""
+    """Return positions of values in distinct ascending ``keys``, -1 if absent."""
     if not len(keys):
         return np.full(len(values), -1)
     positions = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
@@ -108,7 +108,7 @@ def find_sorted(keys: Ints, values: Ints) -> Ints:
 
 
 def ranges(starts: Ints, sizes: Ints) -> Ints:
-    """The numbers ``starts[i], ..., starts[i] + sizes[i] - 1`` of all ranges in one array."""
+    """Concatenate the ranges ``starts[i], ..., starts[i] + sizes[i] - 1`` in one array."""
     ends = np.cumsum(sizes)
     return np.repeat(starts - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -144,12 +144,12 @@ def count_ngrams(captions: Sequence[str]) -> NgramCounts:
 class CiderStatistics:
     """Document frequencies: the number of images whose references contain an n-gram.
 
-    n-grams of one image only are left out: they weigh as much as unknown ones.
+    N-grams of only one image are left out: they have the weight of unknown n-grams.
 
     Attributes:
-        table: the n-grams of at least two images.
-        frequency: ``(G,)`` number of images of each.
-        num_images: images of the collection; its logarithm is the weight of a rare n-gram.
+        table: n-grams that occur in at least two images.
+        frequency: ``(G,)`` number of images with each n-gram.
+        num_images: number of images; its logarithm is the weight of a rare n-gram.
         source: description of the counted texts, such as ``"flickr8k train, tokenize_python"``.
     """
 
@@ -160,7 +160,7 @@ class CiderStatistics:
 
     @classmethod
     def count(cls, references: Sequence[Sequence[str]], *, source: str) -> Self:
-        """Count the tokenized references of each image.
+        """Count document frequencies in the tokenized references of each image.
 
         Raises:
             ValueError: no images, or every reference is empty.
@@ -170,10 +170,10 @@ class CiderStatistics:
 
     @classmethod
     def of_counts(cls, counts: NgramCounts, image: Ints, *, source: str) -> Self:
-        """The same of counted references; ``image (B,)`` is the number of each one's image."""
+        """Build from counted references; ``image (B,)`` is each reference's image number."""
         size = int(counts.table.starts[-1])
         if not size:
-            raise ValueError("CIDEr: every reference is empty after tokenization, or there is none")
+            raise ValueError("CIDEr needs references: all are missing, or empty after tokenization")
         pairs = np.sort(image[counts.caption] * size + counts.gram)  # np.unique would hash: slow
         pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])]
         frequency = np.bincount(pairs % size, minlength=size)
@@ -182,23 +182,23 @@ class CiderStatistics:
         return cls(table=table, frequency=frequency[shared], num_images=num_images, source=source)
 
     def digest(self) -> str:
-        """SHA-256 (16 hex digits) of the counts, whatever the order of the images counted."""
+        """SHA-256 of the counts (16 hex digits), independent of the order of images."""
         digest = hashlib.sha256(f"{_FORMAT} {self.num_images}\n".encode())
         for array in self._arrays().values():
             digest.update(array.tobytes())
         return digest.hexdigest()[:16]
 
     def settings(self) -> dict[str, Any]:
-        """Settings to store with scores: ``source``, ``digest`` and ``num_images``."""
+        """Return settings to store with scores: ``source``, ``digest`` and ``num_images``."""
         return {"source": self.source, "digest": self.digest(), "num_images": self.num_images}
 
     def inverse_frequency(self, table: NgramTable) -> Floats:
-        """``(G,)`` weight of each n-gram of a table: log(images / max(1, frequency)), in nats."""
+        """Return weights of a table's n-grams, log(images / max(1, frequency)): ``(G,)``."""
         frequency = np.append(self.frequency, 1)[self.table.locate(table)]  # absent (-1): the last
         return np.log(self.num_images) - np.log(frequency)
 
     def save(self, path: str | Path) -> None:
-        """Write a compressed ``.npz`` without pickled objects; equal statistics, equal bytes."""
+        """Write a reproducible compressed ``.npz`` file without pickled objects."""
         head = np.array([_FORMAT, str(self.num_images), self.source, self.digest()])
         file = io.BytesIO()
         arrays: dict[str, Any] = self._arrays()
@@ -210,8 +210,8 @@ class CiderStatistics:
         """Read a file that `save` wrote.
 
         Raises:
-            FileNotFoundError: it does not exist.
-            ValueError: it is another file, or damaged.
+            FileNotFoundError: the file does not exist.
+            ValueError: the file is damaged or has another format.
         """
         content = io.BytesIO(Path(path).read_bytes())
         try:
@@ -224,9 +224,9 @@ class CiderStatistics:
             frequency = arrays["frequency"]
             saved = cls(table=table, frequency=frequency, num_images=int(num_images), source=source)
             if name != _FORMAT or saved.digest() != digest:
-                raise ValueError("its content does not match its digest")
+                raise ValueError("the file's content does not match its digest")
         except (*_DAMAGE, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{path} holds no CIDEr statistics ({error}); count again") from error
+            raise ValueError(f"{path}: invalid CIDEr statistics ({error}); count again") from error
         return saved
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -237,14 +237,14 @@ class CiderStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CaptionVectors:
-    """tf-idf vectors of captions, one of unit length (or 0) for each n: ``weight (E,)``."""
+    """Tf-idf vectors of captions, for each n with length 1 (or 0): ``weight (E,)``."""
 
     counts: NgramCounts
     weight: Floats
 
     @classmethod
     def build(cls, counts: NgramCounts, statistics: CiderStatistics) -> Self:
-        """Weigh counted captions: count × inverse frequency, over the norm of that n."""
+        """Compute weights from counts: count × inverse frequency, divided by the norm."""
         values = counts.count * statistics.inverse_frequency(counts.table)[counts.gram]
         vector = counts.caption * ORDERS + counts.table.orders()[counts.gram]
         norms = np.sqrt(np.bincount(vector, values**2))[vector] if len(vector) else values
@@ -254,17 +254,17 @@ class CaptionVectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CiderReferences:
-    """References of I images, ready to score captions against.
+    """References of I images as tf-idf vectors.
 
     Attributes:
-        statistics: whose frequencies weigh the n-grams.
+        statistics: document frequencies that weight the n-grams.
         table: n-grams of the references.
-        keys: ``(K,)`` ascending: image × G + n-gram, for all n-grams of each image's references.
-        starts: ``(K + 1,)`` where the entries of each key start.
-        column, count, weight: ``(E,)`` which of its image's references an entry is of, how often
-            the n-gram occurs there, and its weight.
+        keys: ``(K,)`` ascending: image × G + n-gram, for all n-grams of an image's references.
+        starts: ``(K + 1,)`` start of each key's entries.
+        column, count, weight: ``(E,)`` reference number within the image, count of the n-gram in
+            that reference, and its weight.
         num_words: ``(I, R)`` length of each reference.
-        num_references: ``(I,)`` up to R.
+        num_references: ``(I,)`` number of references, at most R.
     """
 
     statistics: CiderStatistics
@@ -281,7 +281,7 @@ class CiderReferences:
     def prepare(
         cls, references: Sequence[Sequence[str]], statistics: CiderStatistics | None = None
     ) -> Self:
-        """Prepare tokenized references; without statistics their own are counted.
+        """Prepare tokenized references; default statistics are those of the references.
 
         Raises:
             ValueError: an image without references, or all of them empty.
@@ -297,13 +297,13 @@ class CiderReferences:
     def choose(
         cls, vectors: CaptionVectors, captions: Ints, image: Ints, statistics: CiderStatistics
     ) -> Self:
-        """Take some of a collection's captions as references.
+        """Select some captions of a collection as references.
 
         Args:
-            vectors: vectors of the whole collection, weighed by ``statistics``.
-            captions: ``(R,)`` their numbers in the collection, repeats allowed.
-            image: ``(R,)`` whose reference each is, ascending from 0 without gaps.
-            statistics: those of the vectors.
+            vectors: vectors of the whole collection, weighted by ``statistics``.
+            captions: ``(R,)`` caption numbers in the collection, repeats allowed.
+            image: ``(R,)`` image number of each reference, ascending from 0 without gaps.
+            statistics: statistics that the vectors were built with.
         """
         counts, size = vectors.counts, max(1, int(vectors.counts.table.starts[-1]))
         num_references = np.bincount(image)
@@ -330,7 +330,7 @@ class CiderReferences:
     def similarities(
         self, vectors: CaptionVectors, images: Ints, variant: str = "CIDEr-D"
     ) -> Floats:
-        """Score of B captions, weighed by the same statistics, against each of the references.
+        """Score B captions, weighted by the same statistics, against each reference.
 
         Returns ``(B, R)`` in [0, 10] for ``images (B,)``, 0 beyond the image's last reference.
         """
@@ -363,19 +363,19 @@ class CiderReferences:
         *,
         variant: str = "CIDEr-D",
     ) -> Floats:
-        """Mean similarity of each caption to the references of its image, in [0, 10].
+        """Return the mean similarity of each caption to its image's references, in [0, 10].
 
-        CIDEr (section 5) is the mean over n = 1 to 4 of the cosine of tf-idf vectors; CIDEr-D
-        (section 6) clips counts at the reference's and falls with the difference in length
-        (sigma 6). Both come times 10 and without stemming, as the authors' code has them.
+        CIDEr (section 5) is the mean cosine of tf-idf vectors over n = 1 to 4. CIDEr-D
+        (section 6) clips counts at the reference's and penalises differences in length
+        (sigma 6). Both are multiplied by 10, without stemming, as in the authors' code.
 
         Args:
             captions: ``B`` tokenized captions; an empty one scores 0.
-            images: ``(B,)`` number of each caption's image; by default one caption for each.
+            images: ``(B,)`` image number of each caption; by default one caption per image.
             variant: ``"CIDEr-D"`` or ``"CIDEr"``.
 
         Raises:
-            ValueError: another variant, or images that do not fit.
+            ValueError: an unknown variant, or images that do not match the captions.
         """
         num_images = len(self.num_references)
         numbers = np.arange(num_images) if images is None else np.asarray(images, dtype=np.int64)
@@ -393,8 +393,8 @@ class CiderReferences:
 
 
 def number_images(captions: Sequence[Sequence[str]]) -> Ints:
-    """Number of the image of each caption, captions of the images one after another."""
+    """Return the image number of each caption, for captions grouped by image."""
     sizes = np.array([len(group) for group in captions], dtype=np.int64)
     if not sizes.all():
-        raise ValueError(f"every image must have a caption: number {sizes.argmin()} has none")
+        raise ValueError(f"every image must have a caption: image {sizes.argmin()} has none")
     return np.repeat(np.arange(len(sizes)), sizes)

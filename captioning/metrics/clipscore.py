@@ -1,7 +1,7 @@
-"""CLIPScore and RefCLIPScore (Hessel et al., 2021, section 3) in any space of images and texts.
+"""CLIPScore and RefCLIPScore (Hessel et al., 2021, section 3) in any image-text space.
 
-Scores are named after the space they were made in, as scores of two spaces are not comparable:
-papers print ``CLIPScore(ViT-B-32/openai)``, often times 100; in the small joint space the same
+Scores carry the name of their space, because scores of two spaces are not comparable:
+papers report ``CLIPScore(ViT-B-32/openai)``, often times 100. In the small joint space the same
 formulas give the ``joint-space score``, which is not a CLIPScore.
 """
 
@@ -27,29 +27,29 @@ log = logging.getLogger(__name__)
 
 
 def clip_scores(images: Tensor, captions: Tensor, *, weight: float = WEIGHT) -> Tensor:
-    """``weight * max(cos(caption, image), 0)`` of each pair (equation 1).
+    """Compute ``weight * max(cos(caption, image), 0)`` for each pair (equation 1).
 
     Args:
-        images: ``(N, D)`` embeddings, of any length but 0.
+        images: ``(N, D)`` nonzero embeddings.
         captions: ``(N, D)`` embeddings in the same space.
-        weight: stretches the scores; 2.5 in the paper.
+        weight: scale of the scores; 2.5 in the paper.
 
     Returns:
         ``(N,) float32`` in [0, weight].
 
     Raises:
-        ValueError: other shapes, or an embedding that is 0 or not finite.
+        ValueError: wrong shapes, or an embedding that is 0 or not finite.
     """
     if images.ndim != 2 or images.shape != captions.shape:
         raise ValueError(
-            "images and captions must be (N, D), one caption an image: got "
+            "images and captions must be (N, D), one caption per image: got "
             f"{tuple(images.shape)} and {tuple(captions.shape)}"
         )
     return weight * (_unit(images, "images") * _unit(captions, "captions")).sum(1).clamp(min=0)
 
 
 def reference_scores(captions: Tensor, references: Sequence[Tensor]) -> Tensor:
-    """``max(0, max over r of cos(caption, r))``, the text half of RefCLIPScore.
+    """Compute ``max(0, max over r of cos(caption, r))``, the text half of RefCLIPScore.
 
     Args:
         captions: ``(N, D)`` embeddings.
@@ -59,7 +59,7 @@ def reference_scores(captions: Tensor, references: Sequence[Tensor]) -> Tensor:
         ``(N,) float32`` in [0, 1].
 
     Raises:
-        ValueError: another number of references, an image without any, or an embedding that is 0.
+        ValueError: wrong number of references, an image without any, or a zero embedding.
     """
     if len(references) != len(captions):
         raise ValueError(f"references must be {len(captions)} tensors: got {len(references)}")
@@ -76,13 +76,13 @@ def reference_scores(captions: Tensor, references: Sequence[Tensor]) -> Tensor:
 
 
 def harmonic_mean(first: Tensor, second: Tensor) -> Tensor:
-    """``2ab / (a + b)`` of scores that are not negative; 0 where either is 0."""
+    """Return ``2ab / (a + b)`` of non-negative scores; 0 where either is 0."""
     total = first + second
     return torch.where(total > 0, 2 * first * second / total.clamp(min=1e-12), 0.0)
 
 
 def score_names(space: str) -> tuple[str, str]:
-    """Reported names of the score without and with references in a space."""
+    """Return the names of the scores without and with references in a space."""
     if space == JOINT_SPACE:
         return "joint-space score", "joint-space reference score"
     return f"CLIPScore({space})", f"RefCLIPScore({space})"
@@ -99,40 +99,40 @@ def evaluate_similarity(
     weight: float = WEIGHT,
     fits: Fits | None = None,
 ) -> MetricResult:
-    """Score one caption an image by its likeness to the photo, and to references if there are any.
+    """Score one caption per image by similarity to the photo, and optionally to references.
 
-    A caption that is empty scores 0, as in every other metric here: embedded, the prompt alone
-    would be like every photo a little. A caption that does not fit the encoder has the mean of the
-    scores of its sentences, by their numbers of words; a reference that does not fit is as many
-    references as it has sentences. The papers cut both.
+    An empty caption scores 0, as in every other metric here; its embedding, the prompt alone,
+    would be slightly similar to every photo. A caption too long for the encoder gets the mean
+    score of its sentences, weighted by their word counts; a too long reference counts as one
+    reference per sentence. The papers truncate both.
 
     Args:
-        candidates: caption of each image, raw text.
+        candidates: raw caption of each image.
         images: embedding ``(D,)`` of at least these images.
-        embed_texts: texts to ``(N, D)`` in the same space.
-        space: names the scores, see `score_names`.
-        references: captions of at least these images; empty ones are left out.
-        prompt: goes before every caption and reference; None for the paper's ``"A photo depicts "``
-            in a CLIP space and nothing in the joint space.
+        embed_texts: function from texts to ``(N, D)`` in the same space.
+        space: name of the space, see `score_names`.
+        references: captions of at least these images; empty captions are ignored.
+        prompt: prefix of every caption and reference; None: the paper's ``"A photo depicts "``
+            in a CLIP space, no prefix in the joint space.
         weight: see `clip_scores`.
-        fits: whether the encoder reads texts to their ends; None: longer ones are cut.
+        fits: function that tells whether texts fit the encoder; None: long texts are truncated.
 
     Returns:
-        Means and per-image scores, with the space, prompt, weight, and the numbers of captions and
-        references that were scored by parts in the settings.
+        Means and per-image scores; the settings hold space, prompt, weight, and the numbers of
+        captions and references that were split.
 
     Raises:
         ValueError: no candidates, an image without embedding, or one without references although
             ``references`` is set.
     """
     if not candidates:
-        raise ValueError("no candidates: there is nothing to score")
+        raise ValueError("candidates must hold at least one caption: got none")
     unknown = [image_id for image_id in candidates if image_id not in images]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} candidates belong to images without an embedding, such as "
+            f"{len(unknown)} candidates have images without an embedding, such as "
             f"{unknown[0]!r}; "
-            "do they belong to another data set or split?"
+            "do they belong to another dataset or split?"
         )
     if prompt is None:
         prompt = "" if space == JOINT_SPACE else PROMPT
@@ -160,22 +160,22 @@ def evaluate_similarity(
         if any(by_parts.values()):
             log.warning(
                 f"{plain}: {parts.num_parted} of {len(texts)} captions and "
-                f"{by_parts.get('num_references_by_parts', 0)} references are longer than its text "
-                "encoder reads, and scored by parts (long_texts=cut: by their beginnings)"
+                f"{by_parts.get('num_references_by_parts', 0)} references are too long for its "
+                "text encoder and are split into parts (long_texts=cut truncates them instead)"
             )
     return _result(ids, columns, settings)
 
 
 class _Parts:
-    """Texts as the parts that fit an encoder.
+    """Texts split into parts that fit an encoder.
 
     Args:
         parts: parts of each text, one or more.
 
     Attributes:
         texts: all parts in order.
-        owners: of each part the number of its text.
-        num_parted: texts of several parts.
+        owners: text number of each part.
+        num_parted: number of texts with several parts.
     """
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
@@ -188,18 +188,18 @@ class _Parts:
         self._shares = torch.tensor(shares)
 
     def mean(self, scores: Tensor) -> Tensor:
-        """``(N,)`` of the texts, by ``(P,)`` of their parts."""
+        """Average part scores ``(P,)`` to text scores ``(N,)``."""
         total = torch.zeros(len(self._parts))
         return total.index_add(0, torch.tensor(self.owners), scores * self._shares)
 
     def joined(self, groups: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The parts of the texts of each group."""
+        """Return the parts of all texts in each group."""
         rest = iter(self._parts)
         return [[part for _ in group for part in next(rest)] for group in groups]
 
 
 def _parted(texts: Sequence[str], prompt: str, fits: Fits | None) -> _Parts:
-    """Texts that fit as they are, others by sentences, and a sentence too long by halves."""
+    """Keep texts that fit; split others into sentences, and too long sentences into halves."""
     parts = [[text] for text in texts]
     todo = list(range(len(parts))) if fits is not None else []
     while fits is not None and todo:
@@ -218,7 +218,7 @@ def _parted(texts: Sequence[str], prompt: str, fits: Fits | None) -> _Parts:
 
 
 def _split(text: str) -> list[str]:
-    """Sentences, of one sentence its halves, of one word itself."""
+    """Split a text into sentences, a sentence into halves; a single word stays whole."""
     spans = sentence_spans(text)
     if len(spans) > 1:
         return [text[start:stop] for start, stop in spans]
@@ -244,9 +244,9 @@ def _non_empty_references(
     without = [image_id for image_id, texts in zip(image_ids, non_empty, strict=True) if not texts]
     if without:
         raise ValueError(
-            f"{len(without)} candidates belong to images without references, such as "
+            f"{len(without)} candidates have images without references, such as "
             f"{without[0]!r}; "
-            "leave references out to score without them"
+            "leave out references to score without them"
         )
     return non_empty
 
@@ -256,7 +256,7 @@ def _embedded(
     prompt: str,
     embed_texts: Callable[[Sequence[str]], Tensor],
 ) -> list[Tensor]:
-    """All references in one call, split by image again."""
+    """Embed all references in one call, then split the embeddings by image."""
     vectors = embed_texts([prompt + text for texts in references for text in texts])
     return list(vectors.split([len(texts) for texts in references]))
 

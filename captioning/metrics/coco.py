@@ -1,16 +1,16 @@
-"""Caption scores as the field reports them, with pycocoevalcap's digits, behind one function.
+"""Standard caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, SPICE) with pycocoevalcap's scores.
 
-Scores are fractions as pycocoevalcap prints them: papers print a CIDEr-D of 0.53 as 53. BLEU,
+Scores are fractions as in pycocoevalcap; papers report a CIDEr-D of 0.53 as 53. BLEU,
 METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D and CIDEr in [0, 10].
 
 pycocoevalcap's ``CIDEr`` is CIDEr-D (Vedantam et al., 2015, section 6): clipped n-gram counts, a
-Gaussian penalty on the length difference (sigma 6) and a factor of 10, without stemming; so it is
-named here, and ``CIDEr`` is the one of section 5. Document frequencies come from the references
-that are passed, unless ``cider_statistics`` is: so CIDEr-D of one image alone is 0 and scores of
-different image sets are not comparable, but with statistics of a corpus they are.
+Gaussian length penalty (sigma 6), a factor of 10 and no stemming. It is named CIDEr-D here;
+``CIDEr`` is the metric of section 5. Document frequencies come from the references
+passed, unless ``cider_statistics`` is given. Without it, CIDEr-D of a single image is 0, and
+scores of different image sets are not comparable.
 
-References are tokenized and counted once for all evaluations against them, and METEOR and SPICE run
-in separate processes in the meantime.
+References are tokenized and counted once for all evaluations. METEOR and SPICE run
+meanwhile in separate processes.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from captioning.metrics.spice import score_spice
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 
 _LOGGER = logging.getLogger(__name__)
-# Enough for validation and test of a run; the least recently used goes first.
+# Enough for validation and test of a run; the least recently used entry is dropped first.
 MAX_CACHED = 2
 _cached: OrderedDict[tuple[str, str], PreparedReferences] = OrderedDict()
 
 
 class PreparedReferences:
-    """Tokenized references of some images; each metric's form of them is made at its first use.
+    """Tokenized references of some images; each metric's form is computed on first use.
 
     Args:
         tokens: tokenized captions of each image, in the order of the images.
-        statistics: document frequencies for CIDEr; None: those of these references.
+        statistics: document frequencies for CIDEr; None: those of the references.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class PreparedReferences:
 
     @cached_property
     def bleu(self) -> list[BleuReferences]:
-        """Counted n-grams."""
+        """References with counted n-grams for BLEU."""
         return prepare_bleu(self.tokens)
 
     @cached_property
     def rouge(self) -> list[list[RougeReference]]:
-        """Indexed words."""
+        """References with indexed words for ROUGE-L."""
         return prepare_rouge(self.tokens)
 
     @cached_property
     def cider(self) -> CiderReferences:
-        """Weighed n-grams.
+        """References as tf-idf vectors for CIDEr.
 
         Raises:
             ValueError: every reference is empty.
@@ -91,7 +91,7 @@ class PreparedReferences:
         return CiderReferences.prepare(self.tokens, self._statistics)
 
     def with_statistics(self, statistics: CiderStatistics) -> PreparedReferences:
-        """The same references under other document frequencies."""
+        """Return the same references with other document frequencies."""
         return PreparedReferences(self.tokens, statistics=statistics)
 
 
@@ -102,24 +102,24 @@ def prepare(
     tokenizer: str,
     timeout: float | None,
 ) -> tuple[list[str], PreparedReferences, dict[str, str]]:
-    """Tokenize captions, and the references too unless a recent call had the same.
+    """Tokenize candidates and references; recently tokenized references are reused.
 
     Args:
-        candidates: one raw caption an image.
+        candidates: one raw caption per image.
         references: raw captions of the same images in the same order.
-        tokenizer: ``"ptb"`` or ``"python"``; without Java ``"ptb"`` falls back on ``"python"``.
+        tokenizer: ``"ptb"`` or ``"python"``; without Java, ``"ptb"`` falls back to ``"python"``.
         timeout: seconds before Java is killed.
 
     Returns:
-        Tokenized candidates, prepared references, and ``tokenizer`` as it was used (with
-        ``tokenizer_reason`` if it differs from the requested one).
+        Tokenized candidates, prepared references, and the settings: the ``tokenizer`` used and
+        ``tokenizer_reason`` if it differs from the requested one.
     """
     used = {"tokenizer": tokenizer}
     try:
         return *_tokenized(candidates, references, tokenizer, timeout), used
     except JavaError as error:
         used = {"tokenizer": "python", "tokenizer_reason": str(error)}
-        warn_once(f"captions are tokenized in Python instead of Java: {error}")
+        warn_once(f"captions are tokenized in Python, because Java failed: {error}")
     return *_tokenized(candidates, references, "python", timeout), used
 
 
@@ -149,7 +149,7 @@ def _tokenized(
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Log a warning the first time that it comes up."""
+    """Log each distinct warning only once."""
     _LOGGER.warning(message)
 
 
@@ -159,14 +159,14 @@ TokenizerName = Literal["ptb", "python"]
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 FAST_METRICS = ("BLEU", "ROUGE-L", "CIDEr-D")
 ALL_METRICS = (*METRICS, "CIDEr")
-# Seconds to wait for METEOR's tables before the other scores are computed.
+# Seconds to wait for METEOR's tables before other scores are computed.
 MAX_LOADING_SECONDS = 15.0
-# Metrics that Java computes, in processes beside this one.
+# Metrics that Java computes in separate processes.
 _JAVA_METRICS = ("METEOR", "SPICE")
 
 
 class _Scores(NamedTuple):
-    """Of one metric: of the whole set, of each image, and METEOR's statistics of each image."""
+    """Scores of one metric: corpus score, per-image scores, and METEOR's per-image statistics."""
 
     corpus: float
     per_image: Sequence[float]
@@ -181,13 +181,13 @@ class MetricResult:
     """Scores of one set of captions.
 
     Attributes:
-        corpus: score of the whole set by metric name; scores that could not be computed are absent.
+        corpus: score of the whole set by metric name; failed metrics are absent.
         per_image: ``{image_id: {name: score}}``, images in the order of the candidates.
-        settings: how they were computed: ``tokenizer``, ``versions``, ``references_hash``,
+        settings: settings of the computation: ``tokenizer``, ``versions``, ``references_hash``,
             ``num_images``, ``num_empty_candidates``, ``num_without_candidate`` (images with
-            references alone), ``cider_statistics`` if they were given, ``bootstrap`` if intervals
+            without a candidate), ``cider_statistics`` if given, ``bootstrap`` if intervals
             were requested, and ``missing`` as ``{metric: reason}``.
-        intervals: lower and upper end of corpus scores by name, if requested.
+        intervals: lower and upper bound of corpus scores by name, if requested.
     """
 
     corpus: dict[str, float]
@@ -197,11 +197,11 @@ class MetricResult:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reasons why requested metrics could not be computed."""
+        """Reasons why requested metrics are absent, by metric."""
         return self.settings["missing"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as ``metrics.json`` holds them."""
+        """Return plain values, as in ``metrics.json``."""
         values = asdict(self)
         return values if self.intervals else {k: v for k, v in values.items() if k != "intervals"}
 
@@ -217,32 +217,32 @@ def evaluate_captions(
     spice_folder: Path | None = None,
     timeout: float | None = None,
 ) -> MetricResult:
-    """Score one caption an image against its references.
+    """Score one caption per image against its references.
 
-    References of images without a candidate are ignored (they take no part in CIDEr-D's document
-    frequencies either): pass ``""`` for a missing caption to make it count. An empty candidate is
-    scored as the empty string, which every metric scores 0.
+    References of images without a candidate are ignored, also in CIDEr-D's document
+    frequencies: pass ``""`` for a missing caption to count it. Every metric scores an empty
+    candidate 0.
 
     Args:
-        candidates: caption of each image, raw text.
+        candidates: raw caption of each image.
         references: captions of at least these images, raw text, any number each.
         metrics: some of `ALL_METRICS`; ``"BLEU"`` gives BLEU-1 to BLEU-4.
-        tokenizer: ``"ptb"`` (Java, what published scores use) or ``"python"`` (no Java). Without
-            Java ``"ptb"`` falls back on ``"python"``; the settings say which was used and why.
-        cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, in place of those
-            of the references given; counted on captions tokenized alike.
-        bootstrap: how intervals of corpus scores are made, by resampling images; None for none.
-            BLEU and METEOR are pooled again in each resample. CIDEr's document frequencies stay
-            those of all references, or the given ones: they are part of the score's definition.
-        spice_folder: folder of SPICE's jars, see `captioning.metrics.spice`.
-        timeout: seconds for each Java process; a generous share per image by default.
+        tokenizer: ``"ptb"`` (Java, as in published scores) or ``"python"`` (no Java). Without
+            Java, ``"ptb"`` falls back to ``"python"``; the settings record the tokenizer and why.
+        cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, counted on
+            captions tokenized in the same way; None: those of the references.
+        bootstrap: settings of confidence intervals by resampling images; None: no intervals.
+            Each resample pools BLEU and METEOR again. CIDEr's document frequencies stay fixed,
+            because they are part of the score's definition.
+        spice_folder: folder of SPICE's jar files, see `captioning.metrics.spice`.
+        timeout: seconds for each Java process; the default grows with the number of images.
 
     Returns:
-        The scores; a metric that Java or its jars kept from being computed is in ``missing``.
+        The scores; metrics that failed for lack of Java or jar files are in ``missing``.
 
     Raises:
         ValueError: no candidates, an unknown metric or tokenizer, an image without references.
-        TypeError: an id or a caption that is not text.
+        TypeError: an id or a caption is not a string.
     """
     _check_names(metrics, tokenizer)
     _check_captions(candidates, references)
@@ -291,7 +291,7 @@ def _score_all(
     references: PreparedReferences,
     futures: Mapping[str, Future[Any]],
 ) -> tuple[_ScoresByName, dict[str, str]]:
-    """Scores, those of images in the order of the images, and why others are missing."""
+    """Return scores per metric, with images in the given order, and reasons of failures."""
     if "METEOR" in futures:
         _wait_for_tables(futures["METEOR"])
     results = {
@@ -303,7 +303,7 @@ def _score_all(
             results[name] = {name: _Scores(*future.result())}
         except JavaError as error:
             missing[name] = str(error)
-            warn_once(f"{name} is left out: {error}")
+            warn_once(f"{name} is skipped: {error}")
     scores_by_name = {
         name: score for metric in metrics for name, score in results.get(metric, {}).items()
     }
@@ -313,7 +313,7 @@ def _score_all(
 def _pooled(
     scores: _ScoresByName, candidates: Sequence[str], references: PreparedReferences
 ) -> list[Pooled]:
-    """What each corpus score is made of: BLEU and METEOR are no means."""
+    """Return the sums each corpus score derives from: BLEU and METEOR are not means."""
     parts = []
     if BLEU[0] in scores:
         counts = count_bleu(candidates, references.bleu)
@@ -326,9 +326,9 @@ def _pooled(
 
 
 def _wait_for_tables(meteor: Future[Any]) -> None:
-    """Leave the cores to METEOR while it loads; its scores are the last to come anyway.
+    """Leave the CPU to METEOR while it loads, because its scores arrive last.
 
-    Counting here takes less time than METEOR then needs to score the same captions.
+    The other metrics take less time than METEOR then needs for the same captions.
     """
     end = time.monotonic() + MAX_LOADING_SECONDS
     while not (meteor.done() or meteor_loaded()) and time.monotonic() < end:
@@ -356,7 +356,7 @@ def _settings(
 
 
 def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> _ScoresByName:
-    """Corpus and per-image scores of one metric by reported name, images in the order given."""
+    """Return corpus and per-image scores of one metric by reported name."""
     if metric == "BLEU":
         corpus, per_image = score_bleu(candidates, references.bleu)
         return dict(zip(BLEU, map(_Scores, corpus, per_image), strict=True))
@@ -367,12 +367,12 @@ def _score(metric: str, candidates: Sequence[str], references: PreparedReference
 
 
 def scores_of(metric: MetricName) -> tuple[str, ...]:
-    """Names of the corpus scores that a metric gives."""
+    """Return the names of a metric's corpus scores."""
     return BLEU if metric == "BLEU" else (metric,)
 
 
 def hash_references(image_ids: Sequence[str], references: Sequence[Sequence[str]]) -> str:
-    """SHA-256 (16 hex digits) of the references, whatever the order of the images."""
+    """Return the references' SHA-256 (16 hex digits), independent of the order of images."""
     digest = hashlib.sha256()
     for pair in sorted(zip(image_ids, map(list, references), strict=True)):
         digest.update(json.dumps(pair).encode() + b"\n")
@@ -381,7 +381,7 @@ def hash_references(image_ids: Sequence[str], references: Sequence[Sequence[str]
 
 def _check_names(metrics: Sequence[str], tokenizer: str) -> None:
     if isinstance(metrics, str):
-        raise TypeError(f"metrics must be a list of names: got the text {metrics!r}")
+        raise TypeError(f"metrics must be a list of names: got the string {metrics!r}")
     unknown = [name for name in metrics if name not in ALL_METRICS]
     if unknown or not metrics:
         raise ValueError(f"metrics must be some of {ALL_METRICS}: got {list(metrics)}")
@@ -391,23 +391,23 @@ def _check_names(metrics: Sequence[str], tokenizer: str) -> None:
 
 def _check_captions(candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
     if not candidates:
-        raise ValueError("no candidates: there is nothing to score")
+        raise ValueError("candidates must hold at least one caption: got none")
     for image_id, caption in candidates.items():
         if not isinstance(image_id, str) or not isinstance(caption, str):
-            raise TypeError(f"image {image_id!r}: id and caption must be text: got {caption!r}")
+            raise TypeError(f"image {image_id!r}: id and caption must be strings: got {caption!r}")
     unknown = [image_id for image_id in candidates if image_id not in references]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} candidates belong to images without references, such as "
+            f"{len(unknown)} candidates have images without references, such as "
             f"{unknown[0]!r}; "
-            "do they belong to another data set or split?"
+            "do they belong to another dataset or split?"
         )
     for image_id in candidates:
         captions = references[image_id]
         if isinstance(captions, str) or not captions:
             raise ValueError(f"references of image {image_id!r} must be a list of captions")
         if not all(isinstance(caption, str) for caption in captions):
-            raise TypeError(f"references of image {image_id!r} must be text: got {captions!r}")
+            raise TypeError(f"references of image {image_id!r} must be strings: got {captions!r}")
 
 
 def _versions() -> dict[str, str | None]:

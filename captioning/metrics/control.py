@@ -1,20 +1,20 @@
-"""Scores of controllable captioning, as the tables of CIC-BART-SSA have them.
+"""Metrics of controllable captioning, as in the tables of CIC-BART-SSA.
 
-A control signal requests a caption: by boxes and nouns of the entities of interest, and by a
-length. Scores (Basioti et al., 2024, section 5.2 and appendix C.1; all means are over captions,
-unless noted):
+A control signal requests a caption by boxes and nouns of the entities of interest, and by a
+length. Metrics (Basioti et al., 2024, section 5.2 and appendix C.1; means over captions unless
+noted):
 
-- ``IoU``, ``Hal``, ``missing``: mentioned nouns against requested nouns, `noun_overlap`.
-- ``L``: mean absolute difference of the number of words and the requested number, in words.
-- ``LP``: share of captions whose number of words lies in the requested level.
-- ``G``: well-formedness, `well_formedness`; not the papers' GRUEN, which needs BERT and a model of
-  acceptability.
-- ``GRUEN``: the papers' G, by its authors' recipe, `gruen`.
+- ``IoU``, ``Hal``, ``missing``: agreement of mentioned and requested nouns, `noun_overlap`.
+- ``L``: mean absolute difference between actual and requested number of words.
+- ``LP``: share of captions whose number of words is in the requested level.
+- ``G``: well-formedness, `well_formedness`; replaces the papers' GRUEN, which needs BERT and an
+  acceptability model.
+- ``GRUEN``: the papers' G by its authors' recipe, `gruen`.
 - ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of an image's captions, averaged over images
-  with at least five captions, whose first five count, or with exactly five.
-- ``H``, ``H (GRUEN)``: harmonic mean of ``IoU``, ``G`` or ``GRUEN``, and ``sC``.
+  with at least five captions (first five), or with exactly five.
+- ``H``, ``H (GRUEN)``: harmonic mean of ``IoU``, ``G`` (or ``GRUEN``) and ``sC``.
 
-All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` has
+All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` gives
 the reason.
 """
 
@@ -42,19 +42,19 @@ DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledCaption:
-    """A caption and the control signal that requested it.
+    """A caption with the control signal that requested it.
 
     Attributes:
-        sample_id: unique.
-        image_id: shared by the captions of one image.
+        sample_id: unique id.
+        image_id: id shared by the captions of one image.
         caption: raw text; may be empty.
         nouns: names of the entities of interest; None if the signal has none.
         num_words: requested number of words, or None.
-        full_stops_count: ``num_words`` counts every text between blanks, and the caption is counted
-            the same way: a lone full stop is a word. If all captions have it, words of ``D-1`` and
-            ``D-2`` are these too, as they are written, as in the authors' code.
-        level: requested level, 1 (A) to 5 (E); by default that of ``num_words``.
-        coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
+        full_stops_count: count every text between blanks in ``num_words`` and in the caption, so
+            a lone full stop is a word. If set for all captions, ``D-1`` and ``D-2`` use the same
+            words, as in the authors' code.
+        level: requested level, 1 (A) to 5 (E); default: the level of ``num_words``.
+        coverage: share of the image covered by the boxes of interest, in [0, 1], or None.
     """
 
     sample_id: str
@@ -69,13 +69,13 @@ class ControlledCaption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageBand:
-    """Mean scores of the captions whose signals cover a like share of their images.
+    """Mean scores of captions whose control signals cover a similar share of their images.
 
     Attributes:
         low, high: coverage in [low, high), the last band in [low, high].
-        num_captions: captions in the band.
-        share: share of all captions with a coverage, in [0, 1].
-        means: mean by score; empty where no caption lies in the band.
+        num_captions: number of captions in the band.
+        share: share of the captions with known coverage that are in the band, in [0, 1].
+        means: mean of each score; empty for a band without captions.
     """
 
     low: float
@@ -91,10 +91,10 @@ class ControlScores:
 
     Attributes:
         corpus: scores of the set by name; scores that could not be computed are absent.
-        per_caption: scores by sample id, in the order given.
+        per_caption: scores by sample id, in the given order.
         per_image: ``sC``, ``D-1`` and ``D-2`` of the images that were measured.
-        bands: see `coverage_bands`; empty if no caption has a coverage.
-        settings: settings of the computation, numbers of captions, ``missing`` by name.
+        bands: see `coverage_bands`; empty if no coverage is known.
+        settings: settings of the computation, numbers of captions, and ``missing`` by score name.
     """
 
     corpus: dict[str, float]
@@ -104,25 +104,25 @@ class ControlScores:
     settings: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def length_errors(lengths: Sequence[int], num_words: Sequence[int]) -> list[int]:
-    """Words too many or too few of each caption; their mean is L."""
+    """Return the absolute difference in words of each caption; its mean is L."""
     return [abs(length - wanted) for length, wanted in zip(lengths, num_words, strict=True)]
 
 
 def length_hits(lengths: Sequence[int], levels: Sequence[int]) -> list[bool]:
-    """Whether each caption has the requested level; the share of these captions is LP."""
+    """Whether each caption has the requested length level; the share of hits is LP."""
     return [length_level(length) == level for length, level in zip(lengths, levels, strict=True)]
 
 
 def harmonic_mean(values: Sequence[float]) -> float:
-    """``n / Σ 1/x``; 0 if one of the values is 0.
+    """Return ``n / Σ 1/x``; 0 if a value is 0.
 
     Raises:
-        ValueError: no values, or one that is negative or not finite.
+        ValueError: no values, or a negative or non-finite value.
     """
     if not values or not all(0 <= value < float("inf") for value in values):
         raise ValueError(f"values must be one or more finite numbers from 0: got {list(values)}")
@@ -132,17 +132,17 @@ def harmonic_mean(values: Sequence[float]) -> float:
 def box_coverage(
     boxes: Sequence[tuple[float, float, float, float]], *, width: float, height: float
 ) -> float:
-    """Share of an image that the union of boxes covers, in [0, 1].
+    """Return the share of an image covered by the union of boxes, in [0, 1].
 
-    Leave out the box of the whole image, which a model may get beside the boxes of interest.
+    Leave out the box of the whole image, which a model may receive besides the boxes of interest.
 
     Args:
-        boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; parts outside the image
-            do not count.
+        boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; areas outside the image
+            are ignored.
         width, height: size of the image.
 
     Raises:
-        ValueError: a width or height that is not above 0.
+        ValueError: width or height is not positive.
     """
     if not (width > 0 and height > 0):
         raise ValueError(f"width and height must be above 0: got {width} and {height}")
@@ -160,15 +160,15 @@ def box_coverage(
 def coverage_bands(
     coverages: Sequence[float], columns: Mapping[str, Sequence[float]], *, num_bands: int = 10
 ) -> tuple[CoverageBand, ...]:
-    """Scores broken down by coverage, as figures 4, 12 and 13 have them.
+    """Average scores by coverage, as in figures 4, 12 and 13.
 
     Args:
-        coverages: coverages of each caption's signal, in [0, 1].
+        coverages: coverage of each caption's signal, in [0, 1].
         columns: score of each caption by name.
-        num_bands: bands of equal width.
+        num_bands: number of bands of equal width.
 
     Raises:
-        ValueError: a coverage outside [0, 1], or a column of another length.
+        ValueError: a coverage outside [0, 1], or a column of the wrong length.
     """
     values = np.asarray(coverages, dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():
@@ -176,7 +176,7 @@ def coverage_bands(
     if any(len(column) != len(values) for column in columns.values()):
         raise ValueError(f"every column must have a score for each of {len(values)} coverages")
     edges = np.arange(num_bands + 1) / num_bands
-    # by the edges themselves: .3 * 10 is a little less than 3
+    # compare with the band edges: .3 * 10 is slightly less than 3
     numbers = np.minimum(np.searchsorted(edges, values, side="right") - 1, num_bands - 1)
     bands = []
     for number, (low, high) in enumerate(pairwise(edges.tolist())):
@@ -201,27 +201,27 @@ def score_control(
     lemmas: bool = False,
     num_bands: int = 10,
 ) -> ControlScores:
-    """All scores of controlled captions; see the module.
+    """Compute all scores of controlled captions; see the module.
 
-    Each score uses the captions with the data it needs: a caption without requested nouns takes no
-    part in ``IoU``, one without a length none in ``L``. A score is missing if no caption has the
-    data it needs, or its tool is not passed. Means are over captions, never over batches, so their
+    Each score uses the captions that have the data it needs: a caption without requested nouns
+    is ignored for ``IoU``, one without a length for ``L``. A score is missing if no caption has
+    the data, or if its tool is not passed. Means are over captions, never over batches, so the
     order does not matter.
 
     Args:
         samples: captions with their control signals.
-        parser: finds the nouns of captions.
-        vectors: the similarity of nouns.
-        well_formedness: gives ``G``.
-        gruen: gives ``GRUEN``, such as `captioning.metrics.gruen.Gruen`; None: nobody asks for it.
+        parser: parser that finds the nouns of captions.
+        vectors: word vectors for the similarity of nouns.
+        well_formedness: scorer of ``G``.
+        gruen: scorer of ``GRUEN``, such as `captioning.metrics.gruen.Gruen`; None: not requested.
         statistics: document frequencies for self-CIDEr, such as those of the training captions.
-        exactly_five: diversity is of images with five captions alone, as in the paper; else of the
-            first five of images with five or more.
+        exactly_five: compute diversity only for images with exactly five captions, as in the
+            paper; otherwise for the first five of images with at least five.
         lemmas, num_bands: see `find_nouns` and `coverage_bands`.
 
     Raises:
-        TypeError: a caption that is not text.
-        ValueError: no captions, a sample id twice, or an impossible request.
+        TypeError: a caption is not a string.
+        ValueError: no captions, a repeated sample id, or an impossible request.
     """
     _check(samples)
     missing: dict[str, str] = {}
@@ -233,7 +233,7 @@ def score_control(
     columns = _noun_columns(samples, parser, vectors, lemmas, settings, missing)
     columns |= _length_columns(samples, missing)
     if well_formedness is None:
-        missing["G"] = "no language model is given"
+        missing["G"] = "no language model was passed"
     for name, scorer in (("G", well_formedness), ("GRUEN", gruen)):
         if scorer is not None:
             settings["well_formedness" if name == "G" else "gruen"] = scorer.settings()
@@ -280,9 +280,9 @@ def _check(samples: Sequence[ControlledCaption]) -> None:
     for sample in samples:
         place = f"sample {sample.sample_id!r}"
         if not isinstance(sample.caption, str):
-            raise TypeError(f"{place}: caption must be text: got {sample.caption!r}")
+            raise TypeError(f"{place}: caption must be a string: got {sample.caption!r}")
         if sample.sample_id in seen:
-            raise ValueError(f"{place} occurs twice; give every caption an id of its own")
+            raise ValueError(f"{place} occurs twice; give every caption its own id")
         seen.add(sample.sample_id)
         if sample.num_words is not None and sample.num_words < 1:
             raise ValueError(f"{place}: num_words must be at least 1: got {sample.num_words}")
@@ -301,9 +301,9 @@ def _noun_columns(
     samples_with_nouns = [sample for sample in samples if sample.nouns is not None]
     if parser is None or vectors is None or not samples_with_nouns:
         reason = (
-            "no parser and word vectors are given"
+            "no parser and word vectors were passed"
             if samples_with_nouns
-            else "no nouns are asked for"
+            else "no nouns are requested"
         )
         missing |= dict.fromkeys(("IoU", "Hal", "missing"), reason)
         return {}
@@ -339,12 +339,12 @@ def _length_columns(
         errors = length_errors([lengths[i] for i in exact], num_words)
         columns["L"] = dict(zip(exact, map(float, errors), strict=True))
     else:
-        missing["L"] = "no number of words is asked for"
+        missing["L"] = "no number of words is requested"
     if levels:
         hits = length_hits([lengths[i] for i in levels], list(levels.values()))
         columns["LP"] = dict(zip(levels, map(float, hits), strict=True))
     else:
-        missing["LP"] = "no length is asked for"
+        missing["LP"] = "no length is requested"
     return columns
 
 
@@ -366,7 +366,7 @@ def _diversity(
     groups = {i: g[:GROUP_SIZE] for i, g in groups.items() if GROUP_SIZE <= len(g) <= most}
     if statistics is None or not groups:
         too_few = f"no image has {'exactly ' if exactly_five else ''}{GROUP_SIZE} captions"
-        reason = "no document frequencies are given" if groups else too_few
+        reason = "no document frequencies were passed" if groups else too_few
         missing |= dict.fromkeys(DIVERSITY, reason)
         return {}
     result = evaluate_diversity(groups, statistics=statistics)
@@ -386,7 +386,7 @@ def _diversity(
 def _bands(
     samples: Sequence[ControlledCaption], columns: Mapping[str, Mapping[str, float]], num_bands: int
 ) -> tuple[CoverageBand, ...]:
-    """Bands over the captions with a coverage, of the scores that all of these have."""
+    """Average, by band, the scores that all captions with known coverage have."""
     with_coverage = {sample.sample_id: sample for sample in samples if sample.coverage is not None}
     complete = {k: v for k, v in columns.items() if all(i in v for i in with_coverage)}
     scores = {name: [column[i] for i in with_coverage] for name, column in complete.items()}

@@ -1,8 +1,8 @@
-"""How well scores find planted faults: area under the ROC curve and precision at k.
+"""Evaluate how well scores detect injected faults: area under the ROC curve and precision at k.
 
-Ties are exact: in the area a tied pair counts half (midranks); where a tie crosses the border of
-the k highest scores, its members count by the share that fits. Both are the mean over all orders of
-the tied, so nothing depends on the order of the samples.
+Ties are handled exactly: a tied pair counts half in the area (midranks). If a tie crosses the
+border of the k highest scores, its members count in proportion. Both equal the mean over all
+orders of tied samples, so results do not depend on the order of samples.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Truth = Sequence[bool] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDetection:
-    """How well scores find the faults of one kind; NaN where there are none.
+    """Detection of faults of one kind; NaN without such faults.
 
     Attributes:
-        num_faults: scored samples with a fault of this kind.
-        auc: probability that such a fault scores higher than a sound sample, in [0, 1]; the other
-            kinds take no part.
-        precision_at_noise_rate: among sound samples and these faults alone, the share of faults
+        num_faults: number of scored samples with this kind of fault.
+        auc: probability that such a fault scores higher than a clean sample, in [0, 1]; other
+            kinds of faults are ignored.
+        precision_at_noise_rate: among clean samples and this kind of fault, the share of faults
             in the ``num_faults`` highest scores, in [0, 1].
-        recall_at_noise_rate: among all samples, the share of these faults that lies in as many of
-            the highest scores as there are faults of all kinds, in [0, 1].
+        recall_at_noise_rate: share of these faults among the highest scores of all samples, with
+            as many highest scores as there are faults of all kinds, in [0, 1].
     """
 
     num_faults: int
@@ -41,15 +41,15 @@ class KindDetection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """How well scores find faults, all together and by kind.
+    """Detection of faults, overall and by kind.
 
     Attributes:
-        num_samples: samples with a score.
-        num_unseen: samples without one (NaN), left out.
-        num_faults: scored samples with a fault.
+        num_samples: number of samples with a score.
+        num_unseen: number of samples without a score (NaN), which are ignored.
+        num_faults: number of scored samples with a fault.
         auc: see `area_under_roc`.
         precision_at_noise_rate: see `precision_at_noise_rate`.
-        by_kind: each kind of the truth, in the order of the alphabet.
+        by_kind: results of each kind of fault, in alphabetical order.
     """
 
     num_samples: int
@@ -60,24 +60,24 @@ class Detection:
     by_kind: dict[str, KindDetection]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; None where undefined."""
+        """Return plain values for JSON; None where undefined."""
         return _without_nan(asdict(self))
 
 
 def area_under_roc(scores: Scores, is_fault: Truth) -> float:
-    """Probability that a fault scores higher than a sound sample; a tie counts half.
+    """Return the probability that a fault scores higher than a clean sample; ties count half.
 
     Computed from midranks in O(n log n) (Mann and Whitney's U).
 
     Args:
-        scores: ``(N,)`` finite; higher means more suspect.
-        is_fault: ``(N,) bool``, the planted truth.
+        scores: ``(N,)`` finite; a higher score means more suspect.
+        is_fault: ``(N,) bool``, whether a fault was injected.
 
     Returns:
-        The area in [0, 1]; NaN when all samples are faults or none is.
+        The area in [0, 1]; NaN if all samples or no samples are faults.
 
     Raises:
-        ValueError: other shapes, or scores that are not finite.
+        ValueError: wrong shapes, or scores that are not finite.
     """
     values, faults = _checked(scores, is_fault)
     num_faults = int(faults.sum())
@@ -91,20 +91,20 @@ def area_under_roc(scores: Scores, is_fault: Truth) -> float:
 
 
 def average_precision(scores: Scores, is_fault: Truth) -> float:
-    """Mean over the faults of the precision among all samples that score at least as high.
+    """Return average precision: over faults, the mean precision among scores at least as high.
 
-    Tied samples are one step of the ranking, so no order of the input is favoured; a score that
-    says nothing has the share of faults.
+    Tied samples form one step of the ranking, so input order does not matter. Scores without
+    information give the share of faults.
 
     Args:
-        scores: ``(N,)`` finite; higher means more suspect.
-        is_fault: ``(N,) bool``, the planted truth.
+        scores: ``(N,)`` finite; a higher score means more suspect.
+        is_fault: ``(N,) bool``, whether a fault was injected.
 
     Returns:
-        In [0, 1]; NaN without faults.
+        Average precision in [0, 1]; NaN without faults.
 
     Raises:
-        ValueError: other shapes, or scores that are not finite.
+        ValueError: wrong shapes, or scores that are not finite.
     """
     values, faults = _checked(scores, is_fault)
     if not faults.any():
@@ -115,21 +115,21 @@ def average_precision(scores: Scores, is_fault: Truth) -> float:
 
 
 def precision_at(scores: Scores, is_fault: Truth, k: int) -> float:
-    """Share of faults among the ``k`` highest scores.
+    """Return the share of faults among the ``k`` highest scores.
 
-    Where a tie crosses the border, its members count by the share that fits: the expectation over
-    all orders of the tied, so that no order of the input is favoured.
+    If a tie crosses the border, its members count in proportion: the expectation over
+    all orders of tied samples, so input order does not matter.
 
     Args:
-        scores: ``(N,)`` finite; higher means more suspect.
-        is_fault: ``(N,) bool``, the planted truth.
-        k: number of samples selected, in [1, N].
+        scores: ``(N,)`` finite; a higher score means more suspect.
+        is_fault: ``(N,) bool``, whether a fault was injected.
+        k: number of highest scores, in [1, N].
 
     Returns:
         Precision in [0, 1].
 
     Raises:
-        ValueError: other shapes, scores that are not finite, or ``k`` outside [1, N].
+        ValueError: wrong shapes, scores that are not finite, or ``k`` outside [1, N].
     """
     values, faults = _checked(scores, is_fault)
     if not 1 <= k <= len(values):
@@ -138,23 +138,23 @@ def precision_at(scores: Scores, is_fault: Truth, k: int) -> float:
 
 
 def precision_at_noise_rate(scores: Scores, is_fault: Truth) -> float:
-    """`precision_at` with as many samples as there are faults; NaN without faults."""
+    """Return `precision_at` k with k the number of faults; NaN without faults."""
     num_faults = int(np.asarray(is_fault).sum())
     return precision_at(scores, is_fault, num_faults) if num_faults else float("nan")
 
 
 def detect_kinds(scores: Scores, kinds: Mapping[int, str]) -> Detection:
-    """How well scores find planted faults of several kinds.
+    """Evaluate how well scores detect injected faults of several kinds.
 
     Args:
-        scores: ``(N,)``, higher means more suspect; NaN for samples that were never seen.
-        kinds: kind of fault by row in [0, N); rows that it lacks are sound.
+        scores: ``(N,)``, higher means more suspect; NaN for samples that were never scored.
+        kinds: kind of fault by row in [0, N); other rows are clean.
 
     Returns:
-        The areas and precisions; NaN where there are no faults, or no sound samples.
+        Areas and precisions; NaN without faults or without clean samples.
 
     Raises:
-        ValueError: ``scores`` is not ``(N,)``, none of them is a number, one is infinite, or
+        ValueError: ``scores`` is not ``(N,)``, all NaN, or infinite somewhere; or
             ``kinds`` names a row outside the scores.
     """
     values = np.asarray(scores, dtype=np.float64)
@@ -178,7 +178,7 @@ def detect_kinds(scores: Scores, kinds: Mapping[int, str]) -> Detection:
 
 
 def _labels(kinds: Mapping[int, str], num_rows: int) -> NDArray[np.object_]:
-    """``(N,)`` kind of each row, ``""`` where sound."""
+    """Return the kind of each row ``(N,)``, ``""`` for clean rows."""
     labels = np.full(num_rows, "", dtype=object)
     for row, kind in kinds.items():
         if isinstance(row, bool) or not isinstance(row, int | np.integer):
@@ -211,7 +211,7 @@ def _kind(values: NDArray[np.float64], labels: NDArray[np.object_], kind: str) -
 
 
 def _hits(values: NDArray[np.float64], is_hit: NDArray[np.bool_], k: int) -> float:
-    """How many of ``is_hit`` are among the ``k`` highest, as the mean over orders of the tied."""
+    """Count the ``is_hit`` among the ``k`` highest values, averaged over orders of ties."""
     border = np.partition(values, len(values) - k)[len(values) - k]
     above, tied = values > border, values == border
     share = (k - above.sum()) / tied.sum()
@@ -236,6 +236,6 @@ def _checked(scores: Scores, is_fault: Truth) -> tuple[NDArray[np.float64], NDAr
     if not np.isfinite(values).all():
         raise ValueError(
             f"scores must be finite: {int((~np.isfinite(values)).sum())} are not; "
-            "leave out samples that were never seen"
+            "leave out samples that were never scored"
         )
     return values, faults

@@ -1,30 +1,30 @@
-"""Several captions of an image: how much they differ, and the score of a perfect choice among them.
+"""Diversity of several captions per image, and oracle scores of the best caption among them.
 
 Names and definitions follow Mahajan and Roth (2020, tables on diversity) and Wang and Chan (2019).
-All are of n captions an image, n at least 2 and free to differ between images; all but the count of
-novel sentences are fractions in [0, 1].
+All measures use n captions per image, n at least 2 and possibly different per image; all but the
+number of novel sentences are fractions in [0, 1].
 
 - ``uniqueness``: distinct captions of an image / its captions. Higher is more diverse.
-- ``novelty``: share of captions that equal no training caption, word for word; ``novel-sentences``
-  is their number over all images, which papers print: 4,404, say, of the 5,000 that the best 5 of
-  the 1,000 test images of the m-RNN split are.
-- ``mBLEU-4``: BLEU-4 of a caption against the others of its image; lower is more diverse. As the
-  papers' code has it, corpus BLEU over the images of all first captions, of all second ones and so
+- ``novelty``: share of captions that equal no training caption exactly; ``novel-sentences``
+  is their number over all images, which papers report: for example 4,404 of 5,000 (the best 5
+  captions of the 1,000 test images of the m-RNN split).
+- ``mBLEU-4``: BLEU-4 of a caption against the others of its image; lower is more diverse. As in the
+  papers' code, it is corpus BLEU over all images' first captions, all second captions and so
   on, averaged. ``mBLEU-4-sentence`` is the mean of each caption's own BLEU-4, which is 0 without
-  a common 4-gram, and so much lower.
-- ``Div-1``, ``Div-2``: distinct words (pairs of words) of all captions of an image / their words.
-- ``self-CIDEr``: -log_n(r) for the n × n matrix K of the CIDEr-D between the captions of an image,
-  r the largest of the square roots of K's eigenvalues over their sum. 0 where all captions are
-  equal, 1 where no two share an n-gram; an empty caption adds nothing.
+  a common 4-gram and therefore much lower.
+- ``Div-1``, ``Div-2``: distinct unigrams (bigrams) of an image's captions / their words.
+- ``self-CIDEr``: -log_n(r) for the n × n matrix K of CIDEr-D between an image's captions, with
+  r the largest square root of K's eigenvalues divided by their sum. 0 if all captions are
+  equal, 1 if no two share an n-gram; an empty caption adds nothing.
 
-A score of the set is the mean over images, save for ``mBLEU-4`` and ``novel-sentences``.
+The score of a set is the mean over images, except for ``mBLEU-4`` and ``novel-sentences``.
 
-`evaluate_oracle` takes for each metric, of an image's n samples, the one with the highest score.
-Papers print the mean over images of that highest score (COS-CVAE's "Oracle-20", "Oracle-100"), for
-BLEU too, where it is the caption's own BLEU: `OracleResult.mean`. `OracleResult.corpus_bleu` is the
-corpus BLEU of the chosen captions, chosen for each of BLEU-1 to BLEU-4 by the caption's own BLEU of
-that n: it compares with the corpus BLEU of one caption an image, and is not a maximum, since each
-choice is made alone.
+`evaluate_oracle` selects, for each metric, the best-scoring of an image's n samples.
+Papers report the mean of this score over images (COS-CVAE's "Oracle-20", "Oracle-100"), also for
+BLEU, with the caption's own BLEU: `OracleResult.mean`. `OracleResult.corpus_bleu` is the
+corpus BLEU of the selected captions, selected for each of BLEU-1 to BLEU-4 by the caption's own
+BLEU of that n. It is comparable with the corpus BLEU of one caption per image, but is not a
+maximum, because captions are selected independently.
 """
 
 from __future__ import annotations
@@ -72,30 +72,30 @@ def evaluate_diversity(
     tokenize: Tokenize | None = tokenize_python,
     variant: str = "CIDEr-D",
 ) -> MetricResult:
-    """Measure the diversity of several captions an image; see the module for the measures.
+    """Measure the diversity of several captions per image; see the module for the measures.
 
     Args:
-        captions: at least two of each image, such as those of `select_best`.
-        statistics: document frequencies for self-CIDEr; Wang and Chan use those of the training
-            captions. Kept in the settings.
-        training_captions: raw text, for the novelty, which is left out without them.
-        tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
-        variant: kernel of self-CIDEr: ``"CIDEr-D"`` as in the authors' code, ``"CIDEr"`` as in
-            their paper. CIDEr-D is not quite symmetric between two captions if one repeats an
-            n-gram; as in their code the earlier one is the candidate.
+        captions: at least two captions per image, such as those of `select_best`.
+        statistics: document frequencies for self-CIDEr, stored in the settings; Wang and Chan use
+            those of the training captions.
+        training_captions: raw captions, required for the novelty.
+        tokenize: tokenizer such as `tokenize_python`; None: captions are already tokenized.
+        variant: kernel of self-CIDEr: ``"CIDEr-D"`` as in the authors' code, or ``"CIDEr"`` as in
+            their paper. CIDEr-D is slightly asymmetric if a caption repeats an
+            n-gram; as in their code the earlier caption is the candidate.
 
     Returns:
-        Scores by measure; of single images too, but for ``mBLEU-4``.
+        Scores by measure; also per image, except ``mBLEU-4``.
 
     Raises:
         TypeError: captions of an image that are not a list of texts.
-        ValueError: no images, one with fewer than two captions, or statistics of one image, by
-            which every n-gram weighs nothing and every self-CIDEr would be 0.
+        ValueError: no images, an image with fewer than two captions, or statistics of one image,
+            with which every self-CIDEr would be 0.
     """
     check_texts(captions, "captions")
     if not captions or any(len(group) < 2 for group in captions.values()):
         too_few = [image_id for image_id, group in captions.items() if len(group) < 2]
-        raise ValueError(f"diversity needs two captions or more of each image: got {too_few[:3]}")
+        raise ValueError(f"diversity needs at least two captions per image: got {too_few[:3]}")
     if statistics.num_images < 2:
         raise ValueError("self-CIDEr needs document frequencies of at least 2 images: got 1")
     flat = tokenized(list(chain.from_iterable(captions.values())), tokenize)
@@ -132,13 +132,13 @@ def evaluate_diversity(
 def select_best(
     captions: Mapping[str, Sequence[str]], scores: Mapping[str, Sequence[float]], *, k: int = 5
 ) -> dict[str, list[str]]:
-    """The ``k`` captions of each image that score highest, best first; equal ones in their order.
+    """Select the ``k`` best-scoring captions of each image, best first, with stable ties.
 
     Papers measure diversity on the best 5 by the consensus score (`captioning.evaluation.rerank`).
-    Repeated captions stay; an image of fewer captions keeps them all.
+    Repeated captions are kept; an image with fewer captions keeps all.
 
     Raises:
-        ValueError: other images, or another number of scores than captions.
+        ValueError: images or numbers of scores do not match the captions.
     """
     if captions.keys() != scores.keys() or k < 1:
         raise ValueError(f"k must be at least 1 and every image scored: got {k}, {len(scores)}")
@@ -154,10 +154,10 @@ def select_best(
 
 
 def check_texts(groups: Mapping[str, Sequence[str]], name: str) -> None:
-    """Refuse a text where a list of texts should be: its letters would pass for captions.
+    """Raise an error for a string instead of a list: its letters would count as captions.
 
     Raises:
-        TypeError: the texts of an image are not a list, or not all text.
+        TypeError: the captions of an image are not a list of strings.
     """
     for image_id, texts in groups.items():
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -165,19 +165,19 @@ def check_texts(groups: Mapping[str, Sequence[str]], name: str) -> None:
 
 
 def tokenized(captions: Sequence[str], tokenize: Tokenize | None) -> list[str]:
-    """Captions through a tokenizer, or as they are."""
+    """Tokenize captions; with None return them unchanged."""
     return list(captions) if tokenize is None else tokenize(captions)
 
 
 def tokenizer_name(tokenize: Tokenize | None) -> str:
-    """Name of a tokenizer in settings: ``"python"``, ``"ptb"``, or ``"given"`` for None."""
+    """Return a tokenizer's name for settings: ``"python"``, ``"ptb"``, or ``"given"`` for None."""
     return "given" if tokenize is None else tokenize.__name__.removeprefix("tokenize_")
 
 
 def self_cider(
     groups: Sequence[Sequence[str]], statistics: CiderStatistics, *, variant: str = "CIDEr-D"
 ) -> Floats:
-    """Self-CIDEr of the tokenized captions of each image, ``(I,)`` in [0, 1]."""
+    """Return the self-CIDEr of each image's tokenized captions, ``(I,)`` in [0, 1]."""
     parts = [
         _self_cider(count_ngrams(list(chain.from_iterable(block))), block, statistics, variant)
         for block in _blocks(groups)
@@ -194,8 +194,8 @@ def _self_cider(
     sizes = references.num_references
     kernel = np.zeros((len(sizes), sizes.max(), sizes.max()))
     kernel[image, _columns(sizes)] = references.similarities(vectors, image, variant)
-    # "U": only K[i, j] with i <= j is read, as the authors compute no other; not all of a CIDEr-D
-    # matrix's eigenvalues need be positive: its singular values, which they take, are
+    # "U": only K[i, j] with i <= j is read, as in the authors' code. Not all eigenvalues of a
+    # CIDEr-D matrix need be positive: its singular values, which the authors use, are
     roots = np.sqrt(np.abs(np.linalg.eigvalsh(kernel, UPLO="U")))
     total = roots.sum(1)
     ratio = np.divide(roots.max(1), total, out=np.ones(len(sizes)), where=total > 0)
@@ -205,7 +205,7 @@ def _self_cider(
 def _measure(
     groups: Sequence[Sequence[str]], statistics: CiderStatistics, variant: str
 ) -> tuple[dict[str, Floats], float]:
-    """Scores of n-grams: columns by image, and the corpus mBLEU-4."""
+    """Return n-gram measures as columns by image, and the corpus mBLEU-4."""
     columns: dict[str, list[Floats]] = {"mBLEU-4-sentence": [], "self-CIDEr": []}
     columns |= {"Div-1": [], "Div-2": []}
     pooled: dict[int, Floats] = {}
@@ -225,7 +225,7 @@ def _measure(
 
 
 def _distinct(counts: NgramCounts, image: Ints, n: int) -> Floats:
-    """Distinct n-grams of each image's captions over their words; 0 where there are no words."""
+    """Return distinct n-grams of each image's captions divided by their words; 0 without words."""
     size = max(1, int(counts.table.starts[-1]))
     pairs = np.sort((image[counts.caption] * size + counts.gram)[_of_order(counts) == n - 1])
     new = np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]
@@ -234,10 +234,10 @@ def _distinct(counts: NgramCounts, image: Ints, n: int) -> Floats:
 
 
 def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
-    """Counts for the BLEU of each caption against the others of its image, ``(B, 10)``.
+    """Return counts for BLEU of each caption against the others of its image, ``(B, 10)``.
 
-    Matched n-grams and all n-grams for n = 1 to 4, words, and words of the reference that is
-    closest in length, the shorter of two: the numbers that pycocoevalcap sums over a corpus.
+    Columns: matched and total n-grams for n = 1 to 4, words, and words of the reference
+    closest in length (the shorter on ties): the counts that pycocoevalcap sums over a corpus.
     """
     size = max(1, int(counts.table.starts[-1]))
     key = image[counts.caption] * size + counts.gram
@@ -257,7 +257,7 @@ def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
 
 
 def _closest(num_words: Ints, image: Ints) -> Ints:
-    """Length of the other caption of the image that is closest in length, the shorter of two."""
+    """Return the length of the image's other caption closest in length, the shorter on ties."""
     sizes = np.bincount(image)
     column = _columns(sizes)
     lengths = np.full((len(sizes), sizes.max()), -1)
@@ -270,7 +270,7 @@ def _closest(num_words: Ints, image: Ints) -> Ints:
 
 
 def _bleu(parts: Floats) -> Floats:
-    """BLEU-4 from ``(..., 10)`` parts, as pycocoevalcap computes it, in [0, 1]."""
+    """Return BLEU-4 from counts ``(..., 10)``, as pycocoevalcap computes it, in [0, 1]."""
     precisions = (parts[..., :4] + _TINY) / (parts[..., 4:8] + _SMALL)
     ratio = (parts[..., 8] + _TINY) / (parts[..., 9] + _SMALL)
     return np.prod(precisions, axis=-1) ** 0.25 * np.exp(np.minimum(0, 1 - 1 / ratio))
@@ -281,12 +281,12 @@ def _of_order(counts: NgramCounts) -> Ints:
 
 
 def _columns(sizes: Ints) -> Ints:
-    """Which of its image's captions (0, 1, ...) each caption is."""
+    """Return each caption's index (0, 1, ...) within its image."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def _blocks(groups: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
-    """Images in blocks whose arrays stay small."""
+    """Split images into blocks, to keep arrays small."""
     max_captions = max(map(len, groups))
     step = max(1, min(_MAX_CAPTIONS // max_captions, _MAX_CELLS // max_captions**2))
     return [groups[start : start + step] for start in range(0, len(groups), step)]
@@ -294,15 +294,15 @@ def _blocks(groups: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleResult:
-    """Best-1 scores of several samples an image.
+    """Oracle scores: the best of several samples per image.
 
     Attributes:
-        mean: mean over images of the highest score, by metric: the oracle of the papers.
-        corpus_bleu: BLEU-1 to BLEU-4 of the whole set of captions chosen.
+        mean: mean over images of the highest score, by metric: the papers' oracle score.
+        corpus_bleu: BLEU-1 to BLEU-4 of the selected captions as a corpus.
         per_image: ``{image_id: {name: highest score}}``.
-        best: ``{image_id: {name: number of the sample}}``, the first of equal ones.
+        best: ``{image_id: {name: sample index}}``, the first on ties.
         settings: tokenizer, ``references_hash``, ``cider_statistics`` if CIDEr was requested,
-            ``num_images``, ``num_samples`` (the most of an image) and ``missing``, as in
+            ``num_images``, ``num_samples`` (maximum per image) and ``missing``, as in
             `captioning.metrics.coco.MetricResult`.
     """
 
@@ -313,13 +313,13 @@ class OracleResult:
     settings: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """Return plain values for a JSON file."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Samples:
-    """Distinct tokenized captions of each image, those of an image one after another."""
+    """Distinct tokenized captions of each image, grouped by image."""
 
     texts: list[str]
     image: Ints  # (P,) number of the image
@@ -327,7 +327,7 @@ class _Samples:
     references: list[list[str]]  # of the images
 
     def of_each(self, values: Sequence[T]) -> list[T]:
-        """For each caption, the entry of its image."""
+        """Repeat each image's value for each of its captions."""
         return [values[number] for number in self.image]
 
 
@@ -341,21 +341,21 @@ def evaluate_oracle(
     spice_folder: Path | None = None,
     timeout: float | None = None,
 ) -> OracleResult:
-    """Score every sample of every image and take the best.
+    """Score every sample of every image, and select the best.
 
-    All texts are tokenized once, and a caption that comes twice for an image is scored once.
+    All texts are tokenized once; repeated captions of an image are scored once.
 
     Args:
-        candidates: captions of each image, any number each.
+        candidates: captions of each image, any number per image.
         references: captions of at least these images.
         metrics: some of `captioning.metrics.coco.ALL_METRICS`.
-        tokenize: such as `tokenize_ptb` or `tokenize_python`; None if all captions are tokenized.
-        statistics: document frequencies of CIDEr-D and CIDEr; by default those of these references.
-        spice_folder: folder of SPICE's jars.
+        tokenize: tokenizer such as `tokenize_ptb`; None: captions are already tokenized.
+        statistics: document frequencies of CIDEr-D and CIDEr; default: those of the references.
+        spice_folder: folder of SPICE's jar files.
         timeout: seconds for each Java process.
 
     Returns:
-        The scores; a metric that Java or its jars kept from being computed is in ``missing``.
+        The scores; metrics that failed for lack of Java or jar files are in ``missing``.
 
     Raises:
         TypeError: candidates or references of an image that are not a list of texts.
@@ -426,7 +426,7 @@ def _score(
     folder: Path | None,
     timeout: float | None,
 ) -> dict[str, Floats]:
-    """Scores ``(P,)`` of the distinct captions by reported name."""
+    """Return scores ``(P,)`` of the distinct captions by reported name."""
     if metric == "BLEU":
         scores = score_bleu(samples.texts, samples.of_each(prepare_bleu(samples.references)))[1]
         return dict(zip(BLEU, map(np.array, scores), strict=True))
@@ -445,7 +445,7 @@ def _score(
 
 
 def _corpus_bleu(samples: _Samples, best: Mapping[str, Ints]) -> dict[str, float]:
-    """Of the whole set that each of BLEU-1 to BLEU-4 chose, the corpus score of that n."""
+    """Return the corpus score of each of BLEU-1 to BLEU-4 for the captions that it selected."""
     prepared = prepare_bleu(samples.references)
     return {
         name: score_bleu([samples.texts[row] for row in best[name]], prepared)[0][order]
@@ -454,7 +454,7 @@ def _corpus_bleu(samples: _Samples, best: Mapping[str, Ints]) -> dict[str, float
 
 
 def _best(scores: Floats, image: Ints) -> Ints:
-    """Row of each image's highest score, the first of equal ones, ``(I,)``."""
+    """Return the row of each image's highest score, the first on ties, ``(I,)``."""
     order = np.lexsort((-scores, image))  # stable: equal scores stay in order
     return order[np.append(True, image[1:] != image[:-1])]
 
@@ -475,12 +475,12 @@ def _check(
     if isinstance(metrics, str) or unknown or not metrics:
         raise ValueError(f"metrics must be some of {ALL_METRICS}: got {metrics!r}")
     if not candidates:
-        raise ValueError("no candidates: there is nothing to score")
+        raise ValueError("candidates must hold at least one image: got none")
     chosen = {image_id: references.get(image_id, ()) for image_id in candidates}
     for name, groups in (("candidates", candidates), ("references", chosen)):
         check_texts(groups, name)
         empty = [image_id for image_id, group in groups.items() if not group]
         if empty:
             raise ValueError(
-                f"{name} of image {empty[0]!r} must be a list of one or more: got none"
+                f"{name} of image {empty[0]!r} must be a list of at least one caption: got none"
             )

@@ -1,7 +1,7 @@
-"""One call for all scores of a set of captions: the standard ones and any further metrics.
+"""Compute the standard scores and any further metrics of a set of captions in one call.
 
-The standard scores (`captioning.metrics.coco`) are of one caption an image: the first. Further
-metrics read all captions of an image and the data set's annotations of it, and add their scores to
+The standard scores (`captioning.metrics.coco`) use the first caption of each image. Further
+metrics read all captions of an image and the dataset's annotations, and add their scores to
 the same result under separate names.
 """
 
@@ -23,32 +23,32 @@ Captions = Mapping[str, Sequence[str]]
 
 
 class CaptionedImages(Protocol):
-    """Images with captions, such as `captioning.data.roster.Roster`."""
+    """Protocol of images with captions, such as `captioning.data.roster.Roster`."""
 
     @property
     def samples(self) -> Sequence[Sample]:
-        """All captions of the images."""
+        """All captions of the images, as samples."""
         ...
 
     def references(self) -> dict[str, list[str]]:
-        """Captions by image."""
+        """Return the reference captions by image id."""
         ...
 
 
 class AbstractMetric(ABC):
-    """Scores beside the standard ones.
+    """Base class of metrics besides the standard scores.
 
     Attributes:
-        min_captions: of each image, below which there is no score.
+        min_captions: minimum number of captions per image.
     """
 
     min_captions: ClassVar[int] = 1
 
     def check_ready(self) -> None:
-        """Check that inputs other than captions exist; called before captions are made.
+        """Check required services or files before captions are generated.
 
         Raises:
-            ConnectionError, ValueError: it is not.
+            ConnectionError, ValueError: the metric cannot run.
         """
         return None
 
@@ -57,14 +57,14 @@ class AbstractMetric(ABC):
         """Score captions.
 
         Args:
-            captions: one or more of each image, the best first.
-            images: at least these, with captions, photos and boxes.
+            captions: one or more captions per image, best first.
+            images: the images, with captions, photos and boxes; may include others.
 
         Returns:
-            Scores by names that no other metric uses; ``per_image`` may be empty.
+            Scores with names that no other metric uses; ``per_image`` may be empty.
 
         Raises:
-            ValueError: the captions or the data set lack inputs of the metric.
+            ValueError: the captions or the dataset lack inputs of the metric.
         """
 
 
@@ -77,23 +77,23 @@ def evaluate_all(
     bootstrap: Bootstrap | None = None,
     **standard: Any,
 ) -> MetricResult:
-    """Scores of the first caption of every image, and scores of further metrics on all captions.
+    """Score the first caption of every image, and all captions with further metrics.
 
     Args:
-        captions: one or more of each image, the best first.
-        images: at least these, with their references.
-        extra: further metrics by the name under which the result keeps their settings.
-        decoding: settings of the search that made the captions, to be kept with the scores; None
-            if they are not known.
-        bootstrap: how intervals are made, see `captioning.metrics.coco.evaluate_captions`; scores
-            of further metrics have one where they are the mean of their images' scores.
+        captions: one or more captions per image, best first.
+        images: the images, with their references; may include others.
+        extra: further metrics by the name under which the result stores their settings.
+        decoding: settings of the search that generated the captions, stored with the scores;
+            None: unknown.
+        bootstrap: settings of intervals, see `captioning.metrics.coco.evaluate_captions`; scores
+            of further metrics get an interval if they are means over images.
         **standard: options of `captioning.metrics.coco.evaluate_captions`.
 
     Returns:
-        All scores in one; ``settings`` has ``decoding`` and an entry for each further metric.
+        All scores in one result; ``settings`` has ``decoding`` and an entry per further metric.
 
     Raises:
-        ValueError: an image without captions, two metrics with a score of the same name, or an
+        ValueError: an image without captions, two metrics with the same score name, or an
             error of a metric.
     """
     empty = [image_id for image_id, group in captions.items() if not group]
@@ -113,7 +113,7 @@ def with_further(
     extra: Mapping[str, AbstractMetric] | None,
     bootstrap: Bootstrap | None = None,
 ) -> MetricResult:
-    """Standard scores with the scores of further metrics; see `evaluate_all`."""
+    """Add the scores of further metrics to the standard scores; see `evaluate_all`."""
     for name, metric in (extra or {}).items():
         scored = _checked(metric.score(captions, images), f"{name} ({type(metric).__qualname__})")
         result = _joined(result, scored, name)
@@ -124,14 +124,14 @@ def with_further(
 
 
 def _checked(result: Any, name: str) -> MetricResult:
-    """A metric's scores as plain numbers; what is none is missing.
+    """Return a metric's scores as plain numbers; non-finite scores become missing.
 
     Raises:
-        ValueError: no scores by name.
+        ValueError: the metric did not return scores by name.
     """
     if not isinstance(result, MetricResult):
         raise ValueError(
-            f"extra metric {name} must give a captioning.metrics.coco.MetricResult: got "
+            f"extra metric {name} must return a captioning.metrics.coco.MetricResult: got "
             f"{type(result).__name__}"
         )
     corpus = {key: _number(value, f"{name}: {key}") for key, value in result.corpus.items()}
@@ -158,14 +158,14 @@ def _number(value: Any, name: str) -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"extra metric {name} must be a number: got {type(value).__name__}"
+            f"extra metric {name} must return numbers: got {type(value).__name__}"
         ) from error
 
 
 def mean_intervals(
     result: MetricResult, image_ids: Sequence[str], bootstrap: Bootstrap
 ) -> dict[str, tuple[float, float]]:
-    """Intervals of the scores that are means over all images, to the last digits but few."""
+    """Compute intervals for scores that are means over all images, up to rounding."""
     parts = []
     for name, score in result.corpus.items():
         column = [result.per_image.get(image_id, {}).get(name, math.nan) for image_id in image_ids]
@@ -177,7 +177,7 @@ def mean_intervals(
 def _joined(result: MetricResult, extra: MetricResult, name: str) -> MetricResult:
     duplicates = sorted(result.corpus.keys() & extra.corpus.keys())
     if duplicates or name in result.settings:
-        raise ValueError(f"extra metric {name!r} gives a score whose name is taken: {duplicates}")
+        raise ValueError(f"extra metric {name!r} repeats the score names {duplicates}; rename them")
     per_image = {
         image_id: scores | extra.per_image.get(image_id, {})
         for image_id, scores in result.per_image.items()

@@ -1,6 +1,6 @@
-"""Further metrics as `evaluate.py` takes them: ``extra_metrics=[diversity,joint_space]``.
+"""Further metrics for `evaluate.py`, such as ``extra_metrics=[diversity,joint_space]``.
 
-Each class connects a module of this package with the data set's annotations of the images.
+Each class connects a module of this package with the dataset's annotations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
 
 
 class Similarity(AbstractMetric):
-    """CLIPScore and RefCLIPScore, or the same formulas in another space (and under its name)."""
+    """CLIPScore and RefCLIPScore, or the same formulas in another space under its name."""
 
     def __init__(
         self,
@@ -52,21 +52,21 @@ class Similarity(AbstractMetric):
         batch_size: PositiveInt = 64,
         long_texts: Literal["parts", "cut"] = "parts",
     ) -> None:
-        """See `captioning.metrics.clipscore.evaluate_similarity`.
+        """Set up `captioning.metrics.clipscore.evaluate_similarity`.
 
         Args:
-            encoder: the space.
-            weight, prompt: as there.
-            batch_size: photos that are opened at once.
-            long_texts: of texts that the encoder does not read to their ends: ``"parts"`` scores
-                their sentences, ``"cut"`` their beginnings, as papers do.
+            encoder: encoder of the space.
+            weight, prompt: see `evaluate_similarity`.
+            batch_size: number of photos opened at once.
+            long_texts: handling of texts too long for the encoder: ``"parts"`` scores
+                their sentences, ``"cut"`` truncates them, as papers do.
 
         Raises:
-            ValueError: another ``long_texts``.
+            ValueError: an unknown ``long_texts``.
         """
         if long_texts not in ("parts", "cut"):
             raise ValueError(f"long_texts must be 'parts' or 'cut': got {long_texts!r}")
-        # an encoder of the user's own may not tell
+        # a user's own encoder may not report its limit
         self._fits = getattr(encoder, "fits", None) if long_texts == "parts" else None
         self._encoder = encoder
         self._settings = {"weight": weight, "prompt": prompt}
@@ -96,7 +96,7 @@ class Similarity(AbstractMetric):
 
 
 class Diversity(AbstractMetric):
-    """How much the captions of an image differ, see `captioning.metrics.diversity`."""
+    """Diversity of an image's captions, see `captioning.metrics.diversity`."""
 
     min_captions: ClassVar[int] = 2
 
@@ -108,16 +108,15 @@ class Diversity(AbstractMetric):
         max_captions: PositiveInt | None = None,
         training: CaptionedImages | None = None,
     ) -> None:
-        """Set the measure up.
+        """Configure the diversity measures.
 
         Args:
             tokenizer: ``"ptb"`` or ``"python"``.
             variant: kernel of self-CIDEr.
-            max_captions: number of captions of each image that count, the first ones; 5, the best
-                by consensus, in papers. None takes all.
-            training: the training captions: document frequencies for self-CIDEr, and the captions
-                that are not novel. Without them the references' frequencies are taken and novelty
-                is left out.
+            max_captions: number of captions per image, the first ones (papers: the best 5 by
+                consensus); None: all captions.
+            training: training captions, which give document frequencies for self-CIDEr and
+                define novelty. None: frequencies of the references, and no novelty.
         """
         self._tokenize = TOKENIZERS[tokenizer]
         self._variant = variant
@@ -125,7 +124,7 @@ class Diversity(AbstractMetric):
         self._training = training
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
-        """Measure; every image needs two captions or more."""
+        """Measure the diversity of captions; every image needs at least two."""
         known = images if self._training is None else self._training
         source = "the references" if self._training is None else "the training captions"
         groups = list(known.references().values())
@@ -142,7 +141,7 @@ class Diversity(AbstractMetric):
 
 
 class Oracle(AbstractMetric):
-    """Best-1 of an image's captions, by each metric, see `captioning.metrics.diversity`."""
+    """Oracle: best score among an image's captions by each metric, see `evaluate_oracle`."""
 
     def __init__(
         self,
@@ -150,12 +149,12 @@ class Oracle(AbstractMetric):
         metrics: Annotated[Sequence[MetricName], MinLen(1)] = METRICS,
         tokenizer: TokenizerName = "ptb",
     ) -> None:
-        """Set the oracle up with names of metrics, and ``"ptb"`` or ``"python"``."""
+        """Configure the oracle with metric names and the tokenizer ``"ptb"`` or ``"python"``."""
         self._metrics = tuple(metrics)
         self._tokenizer = tokenizer
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
-        """The mean over images of the best caption's score, as ``oracle CIDEr-D`` and so on."""
+        """Return the mean over images of the best caption's score, named ``oracle CIDEr-D`` etc."""
         result = evaluate_oracle(
             captions,
             images.references(),
@@ -178,14 +177,14 @@ class Oracle(AbstractMetric):
 
 
 class SentenceQuality(AbstractMetric):
-    """Well-formedness of the first captions, ``G``; not GRUEN: docs/cards/scores_control.md."""
+    """Well-formedness ``G`` of first captions; not GRUEN, see docs/cards/scores_control.md."""
 
     def __init__(self, *, well_formedness: WellFormedness) -> None:
-        """Take the calibrated model."""
+        """Configure the metric with a calibrated model."""
         self._well_formedness = well_formedness
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
-        """The mean, and the share of captions from the threshold of CIC-BART-SSA on."""
+        """Return the mean G, and the share of captions above CIC-BART-SSA's threshold."""
         scores = self._well_formedness.score([group[0] for group in captions.values()])
         totals = [score.total for score in scores]
         return MetricResult(
@@ -199,7 +198,7 @@ class SentenceQuality(AbstractMetric):
 
 
 class NovelObjects(AbstractMetric):
-    """F1 of mentions, COF1, COF1.5 and macro-averages, see `captioning.metrics.novel`."""
+    """Metrics of novel objects: F1 of mentions, COF1, COF1.5; see `captioning.metrics.novel`."""
 
     def __init__(
         self,
@@ -209,17 +208,17 @@ class NovelObjects(AbstractMetric):
         metrics: Sequence[MetricName] = ("METEOR", "CIDEr-D"),
         tokenizer: TokenizerName = "ptb",
     ) -> None:
-        """Set the classes.
+        """Configure the held-out classes.
 
         Args:
-            classes: names of the held-out classes, or their word forms by name; None for the eight
+            classes: names of the held-out classes, or word forms by name; None: the eight classes
                 of held-out COCO.
-            truth: ``"references"``, or ``"labels"``, the labels of the images' boxes.
-            metrics: standard scores of the groups of images.
+            truth: ``"references"``, or ``"labels"`` for the labels of the images' boxes.
+            metrics: standard scores to compute for the groups of images.
             tokenizer: ``"ptb"`` or ``"python"``.
 
         Raises:
-            ValueError: another ``truth``.
+            ValueError: an unknown ``truth``.
         """
         if truth not in ("references", "labels"):
             raise ValueError(f"truth must be 'references' or 'labels': got {truth!r}")
@@ -229,7 +228,7 @@ class NovelObjects(AbstractMetric):
         self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
-        """Score the first captions; names end in ``out-of-domain``, ``in-domain`` or a class."""
+        """Score first captions; score names end in ``out-of-domain``, ``in-domain`` or a class."""
         labels = {s.image_id: [region.label for region in s.regions] for s in images.samples}
         result = score_novel(
             {image_id: group[0] for image_id, group in captions.items()},
@@ -248,7 +247,7 @@ class NovelObjects(AbstractMetric):
 
 
 class Nocaps(AbstractMetric):
-    """Scores of nocaps' domains: ``CIDEr-D in``, ``near``, ``out`` and ``overall``."""
+    """Scores of nocaps by domain: ``CIDEr-D in``, ``near``, ``out`` and ``overall``."""
 
     def __init__(
         self,
@@ -258,18 +257,18 @@ class Nocaps(AbstractMetric):
         tokenizer: TokenizerName = "ptb",
         frequencies: Frequencies = "all",
     ) -> None:
-        """Set the domains by image id, and what is scored.
+        """Configure the image domains and the scores.
 
         Args:
-            domains: by image id: in, near or out.
+            domains: domain of each image id: in, near or out.
             metrics: standard scores of each domain and of all images.
             tokenizer: ``"ptb"`` or ``"python"``.
-            frequencies: frequencies of CIDEr-D, see `captioning.metrics.novel.score_groups`: of
-                ``"all"`` images that are scored, or of each domain (``"group"``), as ViECap's
-                authors do.
+            frequencies: document frequencies of CIDEr-D, see
+                `captioning.metrics.novel.score_groups`: of ``"all"`` scored images, or of each
+                domain (``"group"``), as ViECap's authors do.
 
         Raises:
-            ValueError: another ``frequencies``.
+            ValueError: an unknown ``frequencies``.
         """
         check_frequencies(frequencies)
         self._domains, self._frequencies = domains, frequencies

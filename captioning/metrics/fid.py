@@ -1,12 +1,12 @@
-"""How far two sets of images lie apart in the features of a network.
+"""Distances between two sets of images in the feature space of a network, such as FID.
 
 The Fréchet inception distance (Heusel et al., 2017, equation 6) is the squared Fréchet distance of
-two Gaussians fitted to features of Inception-v3. Its size depends on the network and on the number
-of images, so only distances with the same of both compare. With another network's features the same
-formula gives a distance that is not an FID: its name says the network, as in
+two Gaussians fitted to features of Inception-v3. Its value depends on the network and the number
+of images, so only distances with equal network and number are comparable. With another network's
+features the same formula is not an FID, so its name includes the network, as in
 ``FID(efficientnet_lite0)``.
 
-Images come in batches and are not kept: only the features' mean and scatter matrix are.
+Images arrive in batches and are not stored: only the features' mean and scatter matrix are.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ INCEPTION = "inception-v3-compat"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDistance:
-    """A distance between two sets of images.
+    """Distance between two sets of images.
 
     Attributes:
-        name: ``"FID"`` for Inception-v3 alone, ``"FID(NETWORK)"`` or ``"paired L2(NETWORK)"``.
+        name: ``"FID"`` only for Inception-v3, else ``"FID(NETWORK)"`` or ``"paired L2(NETWORK)"``.
         value: at least 0; 0 for equal sets.
         num_images: number of images of the first and of the second set.
-        num_features: feature size D. With no more images than that the covariances lack rank, and
+        num_features: feature size D. With D images or fewer, covariances are rank-deficient, and
             the Fréchet distance is much too large.
     """
 
@@ -47,16 +47,16 @@ class ImageDistance:
     num_features: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FeatureStatistics:
-    """Mean and spread of a set of images' features.
+    """Mean and scatter matrix of the features of a set of images.
 
     Attributes:
-        network: name of the network that gave them.
+        network: name of the network that computed the features.
         num_images: N, at least 1.
         mean: ``(D,) float64``.
         scatter: ``(D, D) float64``, the sum over images of the outer products of deviations from
@@ -69,17 +69,17 @@ class FeatureStatistics:
     scatter: Tensor
 
     def covariance(self) -> Tensor:
-        """``(D, D) float64`` sample covariance (divided by N - 1).
+        """Return the sample covariance (divided by N - 1), ``(D, D) float64``.
 
         Raises:
-            ValueError: there is one image alone.
+            ValueError: only one image.
         """
         if self.num_images < 2:
             raise ValueError("a covariance needs at least 2 images: got 1")
         return self.scatter / (self.num_images - 1)
 
     def merged(self, other: FeatureStatistics) -> FeatureStatistics:
-        """Statistics of both sets together, without loss (Chan et al., 1979).
+        """Merge with the statistics of another set, exactly (Chan et al., 1979).
 
         Raises:
             ValueError: features of another network or size.
@@ -99,15 +99,15 @@ class FeatureStatistics:
 def feature_statistics(
     images: Iterable[Tensor], *, features: Features, network: str
 ) -> FeatureStatistics:
-    """Statistics of the features of all images, batch by batch.
+    """Compute the statistics of all images' features, batch by batch.
 
     Args:
-        images: batches with images in their first dimension, as ``features`` wants them.
-        features: gives ``(B, D)`` features of a batch; a module must be in evaluation mode.
-        network: its name.
+        images: batches with images in the first dimension, as ``features`` expects them.
+        features: function that returns ``(B, D)`` features; modules must be in evaluation mode.
+        network: name of the network.
 
     Raises:
-        ValueError: no images, or features of another shape or that are not finite.
+        ValueError: no images, or features with a wrong shape or non-finite values.
     """
     total: FeatureStatistics | None = None
     for batch in images:
@@ -122,23 +122,23 @@ def feature_statistics(
         )
         total = part if total is None else total.merged(part)
     if total is None:
-        raise ValueError(f"no images for {network}: there is nothing to compare")
+        raise ValueError(f"{network} received no images: give at least one")
     return total
 
 
 def frechet_distance(first: FeatureStatistics, second: FeatureStatistics) -> float:
-    """Squared Fréchet distance of the Gaussians with these means and covariances.
+    """Return the squared Fréchet distance of Gaussians with these means and covariances.
 
     ``|m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^(1/2))``, in float64.
 
     Raises:
-        ValueError: features of different networks or sizes, or one image alone in a set.
+        ValueError: features of different networks or sizes, or a set of one image.
     """
     _check_alike(first, second)
     first_covariance, second_covariance = first.covariance(), second.covariance()
     # The trace of (C1 C2)^(1/2) is that of the symmetric (R1 C2 R1')^(1/2) where R1' R1 = C1, and
-    # so the sum of the singular values of R1 R2'. Taking them there, and not as roots of the
-    # product's eigenvalues, keeps half of the digits from being lost where the rank is low.
+    # so the sum of the singular values of R1 R2'. Computing it so, instead of by roots of the
+    # product's eigenvalues, avoids the loss of half the digits at low rank.
     overlap = torch.linalg.svdvals(_root(first_covariance) @ _root(second_covariance).T).sum()
     distance = (
         (first.mean - second.mean).square().sum()
@@ -152,15 +152,15 @@ def frechet_distance(first: FeatureStatistics, second: FeatureStatistics) -> flo
 def frechet_image_distance(
     first: Iterable[Tensor], second: Iterable[Tensor], *, features: Features, network: str
 ) -> ImageDistance:
-    """Fréchet distance between two sets of images that need not correspond.
+    """Return the Fréchet distance between two sets of images without correspondence.
 
     Args:
         first, second: batches of images, see `feature_statistics`.
-        features: gives ``(B, D)`` features of a batch.
-        network: its name; `INCEPTION` for `inception_features` and nothing else.
+        features: function that returns the ``(B, D)`` features of a batch.
+        network: name of the network; `INCEPTION` only for `inception_features`.
 
     Raises:
-        ValueError: fewer than two images in a set, or features that do not fit.
+        ValueError: fewer than two images in a set, or mismatched features.
     """
     first_statistics, second_statistics = (
         feature_statistics(images, features=features, network=network) for images in (first, second)
@@ -176,32 +176,32 @@ def frechet_image_distance(
 def paired_image_distance(
     first: Iterable[Tensor], second: Iterable[Tensor], *, features: Features, network: str
 ) -> ImageDistance:
-    """Mean Euclidean distance between the features of images that correspond.
+    """Return the mean Euclidean distance between features of corresponding images.
 
-    Such as a photo and the same photo with an object pasted into it.
+    Example: photos, and the same photos with a pasted object.
 
     Args:
-        first, second: equally long batches of images in the same order.
-        features: gives ``(B, D)`` features of a batch.
-        network: its name.
+        first, second: batches of equal length, with images in the same order.
+        features: function that returns the ``(B, D)`` features of a batch.
+        network: name of the network.
 
     Raises:
-        ValueError: no images, sets of different sizes, or features that do not fit.
+        ValueError: no images, sets of different sizes, or mismatched features.
     """
     total, num_images, num_features = 0.0, 0, 0
     for batches in zip_longest(first, second):
         sizes = [0 if batch is None else len(batch) for batch in batches]
         if sizes[0] != sizes[1]:
             raise ValueError(
-                "paired images must come in batches of equal length: got one of "
-                f"{sizes[0]} and one of {sizes[1]} after {num_images} pairs"
+                "paired images must come in batches of equal length: got lengths "
+                f"{sizes[0]} and {sizes[1]} after {num_images} pairs"
             )
         first_features, second_features = (_features(batch, features, network) for batch in batches)
         total += float((first_features - second_features).norm(dim=1).sum())
         num_images += sizes[0]
         num_features = first_features.shape[1]
     if num_images == 0:
-        raise ValueError(f"no images for {network}: there is nothing to compare")
+        raise ValueError(f"{network} received no images: give at least one pair")
     return ImageDistance(
         name=f"paired L2({network})",
         value=total / num_images,
@@ -213,19 +213,19 @@ def paired_image_distance(
 def inception_features(
     weights: str | Path | None = None, *, device: torch.device | str = "cpu"
 ) -> Features:
-    """The features of published FIDs: 2048 of Inception-v3 as TensorFlow had it, by torch-fidelity.
+    """Return the 2048 features of published FIDs: TensorFlow's Inception-v3, by torch-fidelity.
 
-    They take batches ``(B, 3, H, W) uint8`` of any size; the network's name is `INCEPTION`.
+    The function takes batches ``(B, 3, H, W) uint8`` of any size; its network name is `INCEPTION`.
 
     Args:
-        weights: a local file of torch-fidelity's weights; None to fetch those that it names, which
-            must have the digest in their name (eight digits of SHA-256).
+        weights: local file with torch-fidelity's weights; None: download them and check
+            the hash in their name (eight digits of SHA-256).
         device: device of the network.
 
     Raises:
         ModuleNotFoundError: torch-fidelity is not installed.
-        FileNotFoundError: there is no such file.
-        ValueError: it holds something else than tensors.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds other objects than tensors.
         ConnectionError: the weights cannot be downloaded.
     """
     module = import_extra(
@@ -242,12 +242,12 @@ def inception_features(
 
 
 def _fetched(url: str) -> Path:
-    """The file behind an address whose name ends with its digest, from torch's cache or fetched."""
+    """Download a file whose name ends with its hash, or return it from torch's cache."""
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
     digest = re.search(r"-([0-9a-f]{8,64})\.", path.name)
     if digest is None:
         raise ValueError(
-            f"{url}: its name has no digest, so it is not downloaded; pass weights=FILE"
+            f"{url} has no hash in its name, so it is not downloaded; pass weights=FILE"
         )
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -255,35 +255,35 @@ def _fetched(url: str) -> Path:
             torch.hub.download_url_to_file(url, str(path), hash_prefix=digest[1], progress=False)
         except (OSError, RuntimeError) as error:  # the second: another digest
             raise ConnectionError(
-                f"torch-fidelity's weights could not be downloaded ({error}); fetch them on a "
+                f"torch-fidelity's weights could not be downloaded ({error}); download them on a "
                 f"machine "
                 "with network and pass weights=FILE"
             ) from error
     with path.open("rb") as file:
         if not hashlib.file_digest(file, "sha256").hexdigest().startswith(digest[1]):
-            raise ValueError(f"{path}: its SHA-256 does not begin with {digest[1]}; delete it")
+            raise ValueError(f"{path}: SHA-256 must begin with {digest[1]}; delete the file")
     return path
 
 
 def _check_weights(path: Path) -> None:
-    """Refuse a file that is not of tensors alone: torch-fidelity's own reader runs pickled code."""
+    """Raise an error unless a file holds only tensors; torch-fidelity would run pickled code."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; give torch-fidelity's weights")
+        raise FileNotFoundError(f"{path} does not exist; give torch-fidelity's weights")
     try:
         torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise a dozen types, pickle's among them
-        raise ValueError(f"{path}: not a readable weights file ({error})") from error
+        raise ValueError(f"{path} is not a readable weights file ({error})") from error
 
 
 @torch.no_grad()
 def _features(images: Tensor, features: Features, network: str) -> Tensor:
-    """``(B, D) float64`` features on the CPU."""
+    """Return ``(B, D) float64`` features on the CPU."""
     if len(images) == 0:
         raise ValueError("a batch must hold at least one image: got none")
     values = features(images)
     if values.dim() != 2 or len(values) != len(images):
         raise ValueError(
-            f"{network} must give (B, D) features: got {tuple(values.shape)} for {len(images)} "
+            f"{network} must return (B, D) features: got {tuple(values.shape)} for {len(images)} "
             "images; average the features of regions or grid cells first"
         )
     if not values.isfinite().all():
@@ -292,7 +292,7 @@ def _features(images: Tensor, features: Features, network: str) -> Tensor:
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """``(K, D)`` R with R'R the covariance ``(D, D)`` of rank K."""
+    """Return R ``(K, D)`` such that R'R equals the covariance ``(D, D)`` of rank K."""
     values, vectors = torch.linalg.eigh(covariance)
     rounding = len(values) * torch.finfo(values.dtype).eps * values.abs().max()
     is_positive = values > rounding

@@ -1,17 +1,17 @@
 """GRUEN by its authors' recipe (Zhu and Bhat, 2020): linguistic quality of captions in [0, 1].
 
-CIC-BART-SSA reports it as G and keeps generated captions above .7. As the published code has it,
-with models of the user's own (BERT, and a BERT that was fine-tuned on CoLA):
+CIC-BART-SSA reports it as G and keeps generated captions above .7. As in the published code,
+with models that the user provides (BERT, and a BERT fine-tuned on CoLA):
 
-- *grammar* = (exp(−PPL / 2) + a) / 8 + .5, not below 0, with PPL the mean over sentences of BERT's
-  exp(cross-entropy) of each sentence with nothing hidden, begin and end tokens counted, and a the
-  mean of the classifier's logit for "acceptable";
-- *redundancy*: −.1 for each of four signs that two sentences are alike, over all pairs;
-- no *focus*: its deduction of .1 needs spaCy's vectors and their word mover's distance, and only
-  captions of several sentences could have it;
-- sentences of one word count for nothing, and a caption without sentences has .625, as theirs.
+- *grammar* = (exp(−PPL / 2) + a) / 8 + .5, at least 0. PPL is the mean over sentences of BERT's
+  exp(cross-entropy) without masking, including begin and end tokens; a is the mean logit of the
+  classifier for "acceptable";
+- *redundancy*: −.1 for each of four signs that two sentences are similar, over all pairs;
+- no *focus*: its deduction of .1 needs spaCy's vectors and word mover's distance, and affects
+  only captions of several sentences;
+- one-word sentences are ignored, and a caption without sentences scores .625, as in that code.
 
-Sentences end at ``.``, ``!`` and ``?`` before a blank; the authors ask NLTK.
+Sentences end at ``.``, ``!`` and ``?`` before a blank; the authors use NLTK.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class Gruen(AbstractWellFormedness):
-    """Scores captions one by one.
+    """GRUEN scorer of captions.
 
     Args:
-        language_model: hub name or folder of a cased BERT that predicts hidden words.
-        acceptability: hub name or folder of a cased BERT that classifies sentences of CoLA; its
-            class 1 is "acceptable". GRUEN's authors publish theirs.
-        batch_size: sentences at once.
+        language_model: hub name or folder of a cased BERT for masked language modelling.
+        acceptability: hub name or folder of a cased BERT that classifies CoLA sentences; its
+            class 1 must be "acceptable". GRUEN's authors publish one.
+        batch_size: number of sentences per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError, ConnectionError: no model, or no weights in its folder.
-        ValueError: weights of another kind, a classifier of other than two classes, or no such
-            device.
+        FileNotFoundError, ConnectionError: the model or its weights are missing.
+        ValueError: the wrong kind of weights, a classifier without exactly two classes, or an
+            invalid device.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Gruen(AbstractWellFormedness):
         )
         if (classes := self._classifier.network.config.num_labels) != 2:
             raise ValueError(
-                f"{acceptability}: a classifier of {classes} classes; GRUEN needs one of CoLA, "
-                "whose class 1 is acceptable"
+                f"{acceptability} has {classes} classes; GRUEN needs a CoLA classifier of two, "
+                "with class 1 for acceptable"
             )
         self._batch_size = batch_size
 
     def settings(self) -> dict[str, Any]:
-        """Settings to store with scores."""
+        """Return settings to store with scores."""
         return {**self._names, "focus": None}
 
     def score(self, captions: Sequence[str]) -> list[WellFormed]:
-        """Scores of captions, in order; letter case and signs count as they are written."""
+        """Return scores of captions in order; letter case and punctuation matter."""
         split = [sentences_of(caption) for caption in captions]
         distinct = list(dict.fromkeys(chain.from_iterable(split)))
         perplexity: dict[str, float] = {}
@@ -114,13 +114,13 @@ class Gruen(AbstractWellFormedness):
 
 
 class _Bert:
-    """A BERT of transformers with its tokenizer.
+    """BERT model of transformers with its tokenizer.
 
     Args:
-        name: hub name or folder.
-        network: class of transformers.
-        max_tokens: longer sentences are cut, which is logged once.
-        device: where it runs.
+        name: hub name or folder of the model.
+        network: transformers class of the model.
+        max_tokens: maximum tokens; longer sentences are truncated, with one log message.
+        device: device of the model.
     """
 
     def __init__(self, name: str, *, network: str, max_tokens: int, device: torch.device) -> None:
@@ -135,12 +135,12 @@ class _Bert:
         )
         self.network: Any = model.to(device).eval().requires_grad_(False)
         self._max_tokens = min(max_tokens, model.config.max_position_embeddings)
-        instead = "GRUEN cuts captions at . ! and ? alone, as its authors do"
+        instead = "GRUEN splits captions only at . ! and ?, as its authors do"
         self._limit = ReadingLimit(f"GRUEN ({name})", self._max_tokens, instead)
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
-        """Inputs and logits of sentences."""
+        """Return inputs and logits of sentences."""
         inputs = self._tokenizer(
             list(sentences),
             padding=True,
@@ -154,7 +154,7 @@ class _Bert:
 
 
 def sentences_of(caption: str) -> list[str]:
-    """Sentences of more than one word, as they are written."""
+    """Return the sentences of more than one word, as written."""
     text = re.sub(r"\d+\.\s?\d+", "UNK", " ".join(caption.split()))
     return [
         part for part in _SENTENCE_END.split(text) if len(part.translate(_NO_SIGNS).split()) > 1
@@ -162,11 +162,11 @@ def sentences_of(caption: str) -> list[str]:
 
 
 def count_signs(first: str, second: str) -> int:
-    """How many of four signs there are that two sentences say the same; 4 if one holds the other.
+    """Count the signs (0 to 4) that two sentences repeat each other; 4 if one contains the other.
 
-    Both are of one text; only pairs with five words or more on a side are examined further: a
-    common stretch of more than .8 of the shorter one's letters, of more than .8 of its words, an
-    edit distance below .6 of the longer one, and more than .8 of the shorter one's words in common.
+    Only pairs of one caption with at least five words in a sentence are examined. Signs are: a
+    common substring of over .8 of the shorter sentence's letters, or of its words; an
+    edit distance below .6 of the longer one; over .8 of the shorter one's words in common.
     """
     if first in second or second in first:
         return ALL_SIGNS
@@ -185,7 +185,7 @@ def count_signs(first: str, second: str) -> int:
 
 
 def edit_distance(first: str, second: str) -> int:
-    """Letters to put in, leave out or change (Levenshtein)."""
+    """Return the Levenshtein distance: letters to insert, delete or replace."""
     costs = list(range(len(second) + 1))
     for row, letter in enumerate(first, start=1):
         diagonal, costs[0] = costs[0], row

@@ -1,8 +1,8 @@
-"""Java, for the scorers that need it: found once, run with a time limit, named when it fails.
+"""Run Java for the scorers that need it, with a time limit and clear errors.
 
-Java runs in its own process group, so that all processes of a wrapper script die with it and no
-caller waits for an orphan's pipe. It also ends with this process, however that ends: see `_GUARD`.
-A process that crashes or hangs is killed and its work tried once more, see `try_twice`.
+Java runs in its own process group, so all processes of a wrapper script end with it, and no
+caller waits for an orphan's pipe. Java also ends when this process ends in any way: see `_GUARD`.
+If a Java process crashes or hangs, it is killed and retried once, see `try_twice`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from typing import IO, TypeVar
 T = TypeVar("T")
 
 INSTALL_JAVA = (
-    "install one (any Java 8 or newer), e.g. `apt-get install default-jre-headless`, or unpack one "
+    "install Java 8 or newer, e.g. `apt-get install default-jre-headless`, or unpack Java "
     "anywhere and set JAVA_HOME"
 )
-# Starts Java beside a watcher, which waits for the end of a pipe that this process alone holds open
-# for writing. It comes when this process ends, by SIGKILL too; then the watcher kills the group.
-# (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)
-# The watcher has none of Java's own pipes, so that nobody waits for it.
+# Starts Java beside a watcher, which waits for the end of a pipe that only this process holds open
+# for writing. The pipe ends with this process, even by SIGKILL; then the watcher kills the group.
+# (The kernel's signal PDEATHSIG would come as soon as the thread ends that started Java.)
+# The watcher holds none of Java's own pipes, so nobody waits for it.
 _GUARD = '(read -r _ </dev/fd/{pipe}; kill -9 0) </dev/null >/dev/null 2>&1 & exec "$@"'
-# Java writes and reads numbers by the user's locale: METEOR's own "0.25" fails where it is "0,25".
+# Java formats numbers by the user's locale: METEOR's own "0.25" fails where it is "0,25".
 _LOCALE = ("-Duser.language=en", "-Duser.country=US")
 MAX_MESSAGE_LENGTH = 800
 _LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
 _running: set[subprocess.Popen[bytes]] = set()
-# ends of the watchers' pipes, see `_GUARD`
+# writing ends of the watchers' pipes, see `_GUARD`
 _lifelines: dict[subprocess.Popen[bytes], int] = {}
 _stopped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 
 
 class JavaError(RuntimeError):
-    """Java is absent, crashed, or was killed: after its time limit, or ``stopped`` by `stop_java`.
+    """Java is missing, crashed, timed out, or was stopped by `stop_java`.
 
     Args:
         message: the scorer, the problem, and the remedy if there is one.
-        stopped: the user gave up, so it is not to be tried again.
+        stopped: whether the user stopped Java, so it must not be retried.
     """
 
     def __init__(self, message: str, *, stopped: bool = False) -> None:
@@ -58,16 +58,16 @@ class JavaError(RuntimeError):
 
 @functools.cache
 def find_java() -> tuple[str, str]:
-    """Path and version of the Java that scorers use: ``JAVA_HOME`` first, then ``PATH``.
+    """Return path and version of the Java for scorers: ``JAVA_HOME`` first, then ``PATH``.
 
     Raises:
-        JavaError: none is found or it does not start; the message says how to install one.
+        JavaError: Java is missing or does not start; the message says how to install it.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which("java", path=str(Path(home) / "bin")) if home else None
     command = command or shutil.which("java")
     if command is None:
-        raise JavaError(f"no Java on this machine: {INSTALL_JAVA}")
+        raise JavaError(f"Java not found: {INSTALL_JAVA}")
     try:
         done = subprocess.run([command, "-version"], capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -80,7 +80,7 @@ def find_java() -> tuple[str, str]:
 
 
 def java_major(version: str) -> int:
-    """Major version: 8 for ``1.8.0_402``, 17 for ``17.0.15``."""
+    """Return the major version: 8 for ``1.8.0_402``, 17 for ``17.0.15``."""
     parts = re.split(r"[._+-]", version)
     return int(parts[1] if parts[0] == "1" else parts[0])
 
@@ -91,12 +91,12 @@ def start_java(
     cwd: Path | None = None,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start Java with pipes to its standard input and output; end it with `kill_java`.
+    """Start Java with pipes for standard input and output; end it with `kill_java`.
 
-    Numbers are written with a decimal point whatever the user's locale is.
+    Numbers have a decimal point in any locale.
 
     Raises:
-        JavaError: Java is absent or does not start.
+        JavaError: Java is missing or does not start.
     """
     command, _ = find_java()
     watched, lifeline = os.pipe()
@@ -122,7 +122,7 @@ def start_java(
 
 
 def kill_java(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started, and wait for its end."""
+    """Kill a process with all its children, and wait for its end."""
     with _lock:
         _running.discard(process)
         lifeline = _lifelines.pop(process, None)
@@ -133,7 +133,7 @@ def kill_java(process: subprocess.Popen[bytes]) -> None:
 
 
 def stop_java() -> None:
-    """Kill all Java at once, as when the user gives up; whoever waits for it gets an error."""
+    """Kill all Java processes at once, as on a user interrupt; waiting callers get an error."""
     with _lock:
         _stopped.update(_running)
         _running.clear()
@@ -142,23 +142,23 @@ def stop_java() -> None:
 
 
 def was_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether `stop_java` ended this process."""
+    """Whether `stop_java` ended a process."""
     with _lock:
         return process in _stopped
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # a process whose end was noticed may have left its number to another
+    # a process that has ended may have passed its number to another process
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def try_twice(work: Callable[[bool], T]) -> T:
-    """Do ``work(False)``, and if Java crashed or hung ``work(True)``, once.
+    """Call ``work(False)``; if Java crashes or hangs, call ``work(True)`` once.
 
     Raises:
-        JavaError: after the second failure, or at once without Java or after `stop_java`.
+        JavaError: after the second failure; immediately if Java is missing or was stopped.
     """
     try:
         return work(False)
@@ -166,24 +166,24 @@ def try_twice(work: Callable[[bool], T]) -> T:
         if error.stopped:
             raise
         find_java()
-        _LOGGER.warning("%s; trying once more", error)
+        _LOGGER.warning("%s; retrying once", error)
     return work(True)
 
 
 def run_java(
     arguments: Sequence[str], *, name: str, timeout: float, text: str = "", cwd: Path | None = None
 ) -> str:
-    """Run Java to its end, once, and return its standard output (UTF-8 both ways).
+    """Run Java once and return its standard output (input and output are UTF-8).
 
     Args:
-        arguments: options, class or jar, and its arguments.
-        name: name of the program, for messages, such as ``"SPICE"``.
+        arguments: Java options, class or jar file, and its arguments.
+        name: program name for messages, such as ``"SPICE"``.
         timeout: seconds after which the process is killed.
         text: standard input; lone surrogates are replaced by ``?``.
         cwd: working directory.
 
     Raises:
-        JavaError: Java is absent, ended with an error, or took longer than ``timeout``.
+        JavaError: Java is missing, failed, or exceeded ``timeout``.
     """
     with start_java(arguments, cwd=cwd) as process:
         try:
@@ -199,6 +199,6 @@ def run_java(
     if process.returncode != 0:
         tail = err.decode(errors="replace").strip()[-MAX_MESSAGE_LENGTH:]
         raise JavaError(
-            f"{name}: Java ended with status {process.returncode}: {tail or 'no message'}"
+            f"{name}: Java failed with status {process.returncode}: {tail or 'no message'}"
         )
     return out.decode(errors="replace")

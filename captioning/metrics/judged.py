@@ -1,10 +1,10 @@
-"""CLAIR and FLEUR: captions scored by a chat model behind an address, in their published forms.
+"""CLAIR and FLEUR: metrics that ask a chat model served over HTTP to score captions.
 
-CLAIR (Chan et al., 2023, https://arxiv.org/abs/2310.12971) reads a caption and references, and asks
-how likely both are of the same image: a number from 0 to 100 and a reason, as JSON. FLEUR (Lee et
+CLAIR (Chan et al., 2023, https://arxiv.org/abs/2310.12971) shows a caption and references, and asks
+how likely both describe the same image: a number from 0 to 100 and a reason, as JSON. FLEUR (Lee et
 al., 2024, https://arxiv.org/abs/2406.06004) shows the photo and asks for a number from 0.0 to 1.0,
-which is smoothed by the probabilities of its digits. Prompts, ranges and forms of answers follow
-the papers; the wording is ours, so figures are not comparable with the papers' to the digit.
+smoothed by the probabilities of its digits. Prompts, ranges and answer formats follow
+the papers, but the wording is this project's, so scores differ slightly from published ones.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ AGAIN: Mapping[Form, str] = {
 }
 UNREAD = "no score could be read"
 NOT_SMOOTHED = (
-    "the server gives no log-probabilities, so the score is the number that it wrote, not smoothed "
+    "the server gives no log-probabilities, so the score is the plain number, not smoothed "
     "over digits as published"
 )
 _CHANCES = {"logprobs": True, "top_logprobs": 20}
@@ -79,8 +79,8 @@ class Verdict:
 
     Attributes:
         score: score in [0, 1].
-        reason: the judge's reason; empty if not requested.
-        is_smoothed: over the digits' probabilities.
+        reason: reason that the judge gave; empty if not requested.
+        is_smoothed: whether the score is smoothed over the digits' probabilities.
     """
 
     score: float
@@ -89,24 +89,24 @@ class Verdict:
 
 
 class JudgedCaptions(AbstractMetric):
-    """CLAIR and FLEUR by a served model, see the module; scores are named after the model.
+    """CLAIR and FLEUR by a served model, see the module; score names include the model.
 
-    If no score can be read from an answer, the judge is asked once more, with a reminder of the
-    form; after that the caption has no score: it is counted as missing, not as 0. All answers are
-    kept, so that the same command requests only missing ones. A blank caption scores 0 unasked.
+    If an answer holds no score, the judge is asked once more with a reminder of the
+    format. Without a second score the caption counts as missing, not as 0. All answers are
+    saved, so the same command requests only missing ones. A blank caption scores 0 unasked.
 
     Args:
-        name: ``http://HOST:PORT/v1#NAME``.
-        forms: ``"clair"`` needs references, ``"fleur"`` photos and a model with eyes.
-        max_tokens: maximum tokens of an answer; one that is cut is asked for once more with more of
-            them.
-        longest_side: longer side of sent photos, in pixels.
-        cache_folder: keeps answers at once; None: in memory.
+        name: address and model, ``http://HOST:PORT/v1#NAME``.
+        forms: ``"clair"`` needs references, ``"fleur"`` photos and a vision-language model.
+        max_tokens: maximum tokens of an answer; a truncated answer is requested once more with a
+            higher limit.
+        longest_side: longest side of the photos that are sent, in pixels.
+        cache_folder: folder where each answer is saved on arrival; None: memory only.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see
             `captioning.served.client.ServedModel`.
 
     Raises:
-        ValueError: no such place, or no such form.
+        ValueError: an invalid address, or an unknown form.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class JudgedCaptions(AbstractMetric):
         self._gives_chances: bool | None = None
 
     def check_ready(self) -> None:
-        """Ask the model a question or a few.
+        """Ask the model a few test questions.
 
         Raises:
-            ConnectionError, ValueError: it cannot be reached, refuses all requests, or must see
-                photos and does not.
+            ConnectionError, ValueError: the server is unreachable, refuses all requests, or the
+                model must see photos and does not.
         """
         if "fleur" in self._forms:
             answers = self._with_chances if self._looks_for_chances() else self._plain
@@ -165,10 +165,10 @@ class JudgedCaptions(AbstractMetric):
         model = self._plain.model
         reply = model.ask_once(Question(messages=message("Write the word yes.", "")))
         if reply.is_failed:
-            raise ValueError(f"{model.address}: {self._name} gives no answer: {reply.problem}")
+            raise ValueError(f"{model.address}: {self._name} does not answer: {reply.problem}")
 
     def _looks_for_chances(self) -> bool:
-        """Whether the server gives log-probabilities: it is asked once; some refuse the field."""
+        """Whether the server returns log-probabilities, tested once; some servers refuse."""
         if self._gives_chances is None:
             url = data_url(Image.new("RGB", (224, 224), "red"), b"")
             question = Question(messages=message(FLEUR.format(caption="a red photo"), url))
@@ -179,7 +179,7 @@ class JudgedCaptions(AbstractMetric):
         return self._gives_chances
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
-        """Score the first caption of every image; a mean is over the captions that have a score."""
+        """Score the first caption of every image; means are over captions with a score."""
         first = {image_id: group[0] for image_id, group in captions.items()}
         corpus: dict[str, float] = {}
         per_image: dict[str, dict[str, float]] = {image_id: {} for image_id in first}
@@ -203,11 +203,11 @@ class JudgedCaptions(AbstractMetric):
     def _judged(
         self, form: Form, captions: Mapping[str, str], images: CaptionedImages
     ) -> tuple[dict[str, Verdict], dict[str, Any]]:
-        """Verdicts by image, and the record of how they came to be.
+        """Return verdicts by image, and the record of the requests.
 
         Raises:
-            ConnectionError, ValueError: the server answers nothing, or no score can be read of any
-                answer or of the first `MAX_WITHOUT_ANSWER`.
+            ConnectionError, ValueError: the server fails, or no answer (or none of the first
+                `MAX_WITHOUT_ANSWER`) holds a score.
         """
         is_smoothing = form == "fleur" and self._looks_for_chances()
         answers = self._with_chances if is_smoothing else self._plain
@@ -216,15 +216,15 @@ class JudgedCaptions(AbstractMetric):
         read = _read_clair if form == "clair" else _read_fleur
         answers.counts.clear()
         ids, found, last = list(asked), dict[str, Verdict](), ""
-        # the first ones alone: a model that never gives a score is not asked about all
+        # begin with the first images: a model that never gives a score is not asked about all
         for part in (ids[:MAX_WITHOUT_ANSWER], ids[MAX_WITHOUT_ANSWER:]):
             verdicts, unread = self._read(form, part, questions, answers, read)
             found |= verdicts
             last = unread or last
             if part and not found:
                 raise ValueError(
-                    f"{answers.model.address}: of {len(part)} answers of {self._name} none can be "
-                    f"used ({last}); choose a model that follows instructions"
+                    f"{answers.model.address}: none of {len(part)} answers of {self._name} is "
+                    f"usable ({last}); choose a model that follows instructions"
                 )
         without = len(asked) - len(found)
         if without:
@@ -254,7 +254,7 @@ class JudgedCaptions(AbstractMetric):
         answers: PhotoAnswers,
         read: Callable[[Reply], Verdict | None],
     ) -> tuple[dict[str, Verdict], str]:
-        """Verdicts by image, after one repeat, and why the last one without has none."""
+        """Return verdicts by image after one retry, and the problem of the last failed answer."""
         found, last, again = dict[str, Verdict](), "", list(ids)
         for is_repeat in (False, True):
             asked = [
@@ -285,7 +285,7 @@ def _clair(captions: Mapping[str, str], images: CaptionedImages) -> dict[str, Ph
         texts = [" ".join(text.split()) for text in references.get(image_id, ()) if text.strip()]
         if not texts:
             raise ValueError(
-                f"CLAIR needs references, and image {image_id!r} has none; leave it out"
+                f"CLAIR needs references, but image {image_id!r} has none; leave the image out"
             )
         listed = "\n".join(f"- {text}" for text in texts)
         text = CLAIR.format(references=listed, caption=f"- {' '.join(caption.split())}")
@@ -302,7 +302,7 @@ def _fleur(captions: Mapping[str, str], images: CaptionedImages) -> dict[str, Ph
 
 
 def _read_clair(reply: Reply) -> Verdict | None:
-    """The verdict of a JSON object with score and reason that is the whole answer; else None."""
+    """Parse a JSON object with score and reason that is the whole answer; None otherwise."""
     try:
         found = json.loads(reply.text)
     except (ValueError, RecursionError):
@@ -318,7 +318,7 @@ def _read_clair(reply: Reply) -> Verdict | None:
 
 
 def _read_fleur(reply: Reply) -> Verdict | None:
-    """The verdict of a number from 0.0 to 1.0 that is the whole answer; else None."""
+    """Parse a number from 0.0 to 1.0 that is the whole answer; None otherwise."""
     number = _NUMBER.fullmatch(" ".join(reply.text.split()))
     if number is None or float(number[1]) > 1:
         return None
@@ -329,18 +329,18 @@ def _read_fleur(reply: Reply) -> Verdict | None:
 
 
 def smoothed_score(number: str, tokens: Sequence[TokenChances]) -> float | None:
-    """FLEUR's smoothing: each of the first two decimals is its mean under the model.
+    """Smooth a FLEUR score: replace its first two decimals by their mean under the model.
 
-    ``sum over digits d of d * p(d) / 10`` of the first decimal, and of the second one by 100; for
-    1.0 it is ``0.9 * p(0) + p(1)`` of the token before the stop, as in its authors' code. A token
+    The first decimal is ``sum over digits d of d * p(d) / 10``, the second the same by 100. For
+    1.0 the score is ``0.9 * p(0) + p(1)`` at the first token, as in the authors' code. A token
     of several digits, which LLaVA lacks, counts with its value: "85" as .85.
 
     Args:
         number: number that the model wrote, in [0, 1].
-        tokens: tokens of the answer, with log-probabilities of the likeliest ones in each place.
+        tokens: tokens of the answer, with log-probabilities of the likeliest tokens in each place.
 
     Returns:
-        In [0, 1]; None where the tokens do not hold the number, or it has no decimals.
+        Score in [0, 1]; None if the tokens do not hold the number, or it has no decimals.
     """
     whole = "".join(token for token, _ in tokens)
     start = whole.rfind(number)
@@ -364,7 +364,7 @@ def smoothed_score(number: str, tokens: Sequence[TokenChances]) -> float | None:
 
 
 def _token_at(tokens: Sequence[TokenChances], place: int) -> TokenChances:
-    """The token that begins at a place of the text, blanks before it aside; else an empty one."""
+    """Return the token at a character position, ignoring leading blanks; otherwise an empty one."""
     start = 0
     for token, chances in tokens:
         if start + len(token) - len(token.lstrip()) == place:
@@ -374,7 +374,7 @@ def _token_at(tokens: Sequence[TokenChances], place: int) -> TokenChances:
 
 
 def _digits_at(tokens: Sequence[TokenChances], place: int) -> dict[str, float]:
-    """Probabilities of digits in the place of the token that begins there."""
+    """Return the probabilities of digits for the token at a character position."""
     found: dict[str, float] = {}
     for token, chance in _token_at(tokens, place)[1].items():
         digits = token.strip()

@@ -1,8 +1,8 @@
-"""METEOR 1.5 by pycocoevalcap's jar: processes that stay alive between calls and share the work.
+"""METEOR 1.5 with pycocoevalcap's jar, in Java processes that stay alive between calls.
 
-Starting Java and reading the paraphrase table takes seconds, and the first captions are slow; so a
-process is kept for the next call, and large sets are split over several. A caption's statistics do
-not depend on the others, so several processes give the scores of one.
+Starting Java and reading the paraphrase table takes seconds, and the first captions are slow. So
+processes are kept for the next call, and large sets are split over several. A caption's statistics
+do not depend on other captions, so several processes give the same scores as one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from captioning.runtime.cores import num_cores
 T = TypeVar("T")
 
 _FOLDER = Path(package.__file__).parent
-# Several processes side by side: each collects garbage on one thread instead of on all cores.
+# Several processes in parallel: each collects garbage on one thread instead of all cores.
 _ARGUMENTS = ("-XX:+UseSerialGC", "-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", package.METEOR_JAR)
 _OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
-# A process holds half a gigabyte; its start costs as much as scoring some 5,000 captions.
+# A process needs half a gigabyte; its start takes as long as scoring some 5,000 captions.
 MAX_PROCESSES = 4
 CAPTIONS_PER_PROCESS = 10_000
 # METEOR 1.5's parameters for English, task "rank" (Denkowski and Lavie, 2014, table 1): of the
@@ -53,21 +53,21 @@ _alive: list[_Process] = []
 def score_meteor(
     candidates: Sequence[str], references: Sequence[Sequence[str]], *, timeout: float | None = None
 ) -> tuple[float, list[float]]:
-    """METEOR (English, exact, stem, synonym and paraphrase matching) of tokenized captions.
+    """Compute METEOR (English; exact, stem, synonym and paraphrase matching) of tokenized captions.
 
-    The same protocol as pycocoevalcap's ``Meteor`` and the same digits. A process that crashes or
-    hangs is killed and the call tried once more with a new one.
+    Protocol and scores equal pycocoevalcap's ``Meteor``. If a process crashes or
+    hangs, it is killed and the call is retried once with a new process.
 
     Args:
-        candidates: one tokenized caption an image.
+        candidates: one tokenized caption per image.
         references: tokenized references of the same images, in the same order.
-        timeout: seconds before Java is killed; 300 s and 0.1 s an image by default.
+        timeout: seconds before Java is killed; default: 300 s plus 0.1 s per image.
 
     Returns:
-        The corpus score, from summed statistics (not the mean), and one score an image, in [0, 1].
+        The corpus score, from summed statistics (not the mean), and one score per image, in [0, 1].
 
     Raises:
-        JavaError: Java is absent, or crashed or hung twice.
+        JavaError: Java is missing, or crashed or hung twice.
     """
     corpus, scores, _ = measure_meteor(candidates, references, timeout=timeout)
     return corpus, scores
@@ -76,10 +76,10 @@ def score_meteor(
 def measure_meteor(
     candidates: Sequence[str], references: Sequence[Sequence[str]], *, timeout: float | None = None
 ) -> tuple[float, list[float], list[str]]:
-    """The result of `score_meteor`, and METEOR's line of statistics of each image.
+    """Return the result of `score_meteor`, and METEOR's line of statistics of each image.
 
     Raises:
-        JavaError: Java is absent, or crashed or hung twice.
+        JavaError: Java is missing, or crashed or hung twice.
     """
     lines = [_line(*pair) for pair in zip(candidates, references, strict=True)]
     seconds = timeout or 300 + 0.1 * len(lines)
@@ -88,11 +88,11 @@ def measure_meteor(
 
 
 def count_meteor(lines: Sequence[str]) -> Floats:
-    """Each image's summands of corpus METEOR, ``(I, 23)``, from its line of statistics.
+    """Parse METEOR's lines of statistics to each image's terms of corpus METEOR, ``(I, 23)``.
 
-    Lengths and function words of caption and reference; for each module matches of content words
-    and of function words in both; chunks; matched words of both. A perfect match has no chunk in
-    the sum, as the whole would else be penalised for it.
+    Terms: lengths and function words of caption and reference; matched content words and
+    function words of both, per module; chunks; matched words of both. A perfect match adds no
+    chunk, otherwise the whole corpus would be penalised for it.
     """
     statistics = np.array([line.split() for line in lines], dtype=np.float64)
     perfect = (_matches(statistics) == statistics[:, :2]).all(1) & (statistics[:, 20] == 1)
@@ -101,9 +101,9 @@ def count_meteor(lines: Sequence[str]) -> Floats:
 
 
 def pooled_meteor(sums: Floats) -> Floats:
-    """METEOR ``(R, 1)`` of R sets of captions from the sums ``(R, 23)`` of their statistics.
+    """Return METEOR ``(R, 1)`` of R sets of captions from their summed statistics ``(R, 23)``.
 
-    METEOR's own formula (Denkowski and Lavie, 2014, section 2), so that a bootstrap needs no Java.
+    METEOR's formula (Denkowski and Lavie, 2014, section 2) lets a bootstrap run without Java.
     """
     weights = np.array([_DELTA, 1 - _DELTA])
     counts = sums[:, 4:20].reshape(-1, 4, 2, 2)  # module, content or function, caption or reference
@@ -117,32 +117,32 @@ def pooled_meteor(sums: Floats) -> Floats:
 
 
 def _matches(statistics: Floats) -> Floats:
-    """Matched words of caption and of reference, ``(I, 2)``."""
+    """Return matched words of caption and reference, ``(I, 2)``."""
     return statistics[:, 4:20].reshape(-1, 8, 2).sum(1)
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """0 where nothing matches or there is nothing to match."""
+    """Divide; 0 where the denominator is 0 or nothing matches."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
 def start_meteor(num_captions: int) -> None:
-    """Start the processes that so many captions will need, without waiting for them.
+    """Start the processes that a number of captions needs, without waiting for them.
 
     Raises:
-        JavaError: Java is absent.
+        JavaError: Java is missing.
     """
     with _lock:
         _processes(num_captions)
 
 
 def meteor_loaded() -> bool:
-    """Whether all processes have their tables in memory: until then each takes a core or two."""
+    """Whether all processes have loaded their tables; until then each uses a core or two."""
     return all(process.loaded for process in list(_alive))
 
 
 def close_meteor() -> None:
-    """End the processes that are kept for the next call."""
+    """End the processes kept for the next call."""
     with _lock:
         _close_all()
 
@@ -151,11 +151,11 @@ atexit.register(close_meteor)
 
 
 class _Process:
-    """A METEOR process, which takes requests and gives answers as lines.
+    """A METEOR process that reads requests and writes answers as lines.
 
     Attributes:
-        command: the Java that runs it.
-        loaded: whether it has answered once: its tables are in memory then.
+        command: path of Java.
+        loaded: whether it has answered once, so its tables are in memory.
     """
 
     def __init__(self, command: str) -> None:
@@ -168,11 +168,11 @@ class _Process:
     def ask(
         self, lines: Sequence[str], num_answers: int, seconds: float, read: Callable[[str], T]
     ) -> list[T]:
-        """Write all lines ahead and read the answers, each of them by ``read``.
+        """Write all lines while reading the answers, each with ``read``.
 
         Raises:
-            JavaError: the process ended, was killed after ``seconds``, or answered nonsense; it
-                ends, so that no unread answers remain.
+            JavaError: the process ended, was killed after ``seconds``, or gave an invalid answer;
+                it is closed, so no unread answers remain.
         """
         watchdog = threading.Timer(seconds, self._kill)
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
@@ -188,7 +188,7 @@ class _Process:
             watchdog.cancel()
 
     def works(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class _Process:
         self._errors.close()
 
     def _write(self, lines: Sequence[str]) -> None:
-        # a dead process is noticed and named by the reader, at the end of its output
+        # the reader, at the end of the output, notices and reports a dead process
         with contextlib.suppress(OSError, ValueError):
             stdin: Any = self._process.stdin
             stdin.write("".join(line + "\n" for line in lines).encode(errors="replace"))
@@ -228,7 +228,7 @@ class _Process:
 
 
 def _processes(num_captions: int) -> list[_Process]:
-    """Living processes; missing ones are started."""
+    """Return running processes; start missing ones."""
     command, _ = find_java()
     for process in [p for p in _alive if p.command != command or not p.works()]:
         process.close()
@@ -260,6 +260,6 @@ def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float], li
 
 
 def _line(candidate: str, references: Sequence[str]) -> str:
-    # "|||" separates fields and a line break ends the request: neither may come from a caption
+    # "|||" separates fields and a line break ends the request: captions must not contain them
     fields = [" ".join(text.replace("|||", "").split()) for text in (*references, candidate)]
     return " ||| ".join(("SCORE", *fields))

@@ -1,20 +1,20 @@
-"""How well the nouns of a caption agree with the requested nouns (CIC-BART-SSA, C.1).
+"""Agreement of a caption's nouns with the requested nouns (CIC-BART-SSA, C.1).
 
-N is the set of nouns of a caption, E the set of nouns of the control signal. Two nouns are as
-similar as ``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the sum of
-similarities of the one-to-one matching for which it is greatest (Hungarian matching). With it
+N is the set of nouns of a caption, E the set of nouns of the control signal. The similarity of two
+nouns is ``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the maximum sum
+of similarities over one-to-one matchings (Hungarian matching). Then
 
 - noun IoU = intersection / (|N| + |E| − intersection);
-- Hal = (|N| − intersection) / |N|, Eq. 1. The paper writes IoU(N, E) for the intersection there;
-  its code takes the intersection, and only so do a model's IoU 55.0 and Hal 34.1 go together;
-- missing = (|E| − intersection) / |E|, of the authors' code: requested and not mentioned.
+- Hal = (|N| − intersection) / |N|, Eq. 1. The paper writes IoU(N, E) in place of the intersection;
+  its code uses the intersection, and only so can a model have both IoU 55.0 and Hal 34.1;
+- missing = (|E| − intersection) / |E|, from the authors' code: nouns requested but not mentioned.
 
-As in that code a noun counts once, as it is written and in lower case, and nouns without a word
-vector are left out. Where both sets are empty: IoU 1, Hal 0, missing 0. Where no noun is mentioned:
-IoU 0, Hal 0, missing 1. Where none is requested: IoU 0, Hal 1, missing 0.
+As in that code a noun counts once, as written and in lower case, and nouns without a word
+vector are ignored. If both sets are empty: IoU 1, Hal 0, missing 0. If no noun is mentioned:
+IoU 0, Hal 0, missing 1. If none is requested: IoU 0, Hal 1, missing 0.
 
-Two unrelated nouns are about .5 similar, so none of the scores comes near its worst value: they
-rank models, they do not count errors.
+Two unrelated nouns have a similarity of about .5, so no score comes near its worst value: the
+scores rank models but do not count errors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NounScores:
-    """Agreement of the nouns of n captions with the requested ones.
+    """Agreement of the nouns of n captions with the requested nouns.
 
     Attributes:
         iou: ``(n,)`` in [0, 1], higher is better.
         hallucination: ``(n,)`` Hal in [0, 1], lower is better.
         missing: ``(n,)`` in [0, 1], lower is better.
-        unknown: nouns without a word vector, which were left out, in order of the alphabet.
+        unknown: nouns without a word vector, which are ignored, in alphabetical order.
     """
 
     iou: Floats
@@ -51,12 +51,12 @@ class NounScores:
 
 
 def find_nouns(parse: Parse, *, lemmas: bool = False) -> tuple[str, ...]:
-    """Nouns of a caption (Penn Treebank tags ``NN...``), lower case, each once, as they come.
+    """Return the distinct nouns of a caption (tags ``NN...``) in lower case, in order.
 
     Args:
-        parse: the caption's parse.
-        lemmas: dictionary forms instead of the words as written, so that "dogs" is a "dog".
-            Published scores take them as written.
+        parse: parse of the caption.
+        lemmas: return dictionary forms, so that "dogs" equals "dog". Published scores use the words
+            as written.
     """
     nouns = [token for token in parse if token.tag.startswith("NN")]
     return tuple(dict.fromkeys((token.lemma if lemmas else token.text).lower() for token in nouns))
@@ -67,21 +67,21 @@ def score_nouns(
     requested: Sequence[Sequence[str]],
     vectors: AbstractWordVectors,
 ) -> NounScores:
-    """Noun IoU, Hal and missing nouns of captions; see the module.
+    """Compute noun IoU, Hal and missing nouns of captions; see the module.
 
     Args:
-        mentioned: nouns of each caption, such as `find_nouns` returns them.
-        requested: nouns of each control signal. A name of several words counts as several nouns, as
-            it does in a caption.
+        mentioned: nouns of each caption, such as from `find_nouns`.
+        requested: nouns of each control signal. A name of several words counts as several nouns,
+            as in a caption.
         vectors: word vectors for the similarity.
 
     Raises:
-        ValueError: another number of captions than of control signals, or a text for a list.
+        ValueError: numbers of captions and control signals differ, or a string is no list.
     """
     if len(mentioned) != len(requested):
         raise ValueError(
-            f"there must be one control signal for each caption: got {len(requested)} for "
-            f"{len(mentioned)}"
+            f"each caption needs one control signal: got {len(requested)} signals for "
+            f"{len(mentioned)} captions"
         )
     pairs = [(_words(own), _words(other)) for own, other in zip(mentioned, requested, strict=True)]
     words = sorted(set(chain.from_iterable(chain.from_iterable(pairs))))
@@ -100,14 +100,14 @@ def score_nouns(
 
 
 def _words(nouns: Sequence[str]) -> list[str]:
-    """Distinct single words, in order."""
+    """Return distinct single words, in order."""
     if isinstance(nouns, str):
-        raise ValueError(f"nouns must be a list, not a text: got {nouns!r}")
+        raise ValueError(f"nouns must be a list, not a string: got {nouns!r}")
     return list(dict.fromkeys(chain.from_iterable(noun.lower().split() for noun in nouns)))
 
 
 def _score(similarity: Floats) -> tuple[float, float, float]:
-    """IoU, Hal and missing of ``(|N|, |E|)`` similarities."""
+    """Return IoU, Hal and missing for similarities ``(|N|, |E|)``."""
     num_mentioned, num_requested = similarity.shape
     if not num_mentioned or not num_requested:
         return (
@@ -116,7 +116,7 @@ def _score(similarity: Floats) -> tuple[float, float, float]:
             float(num_requested > 0),
         )
     matches = match_best(similarity)
-    # rounding may lift the likeness of a word with itself above 1
+    # rounding may lift the similarity of a word with itself above 1
     common = min(sum(float(similarity[pair]) for pair in matches), num_mentioned, num_requested)
     return (
         common / (num_mentioned + num_requested - common),
@@ -126,16 +126,16 @@ def _score(similarity: Floats) -> tuple[float, float, float]:
 
 
 def match_best(gain: Floats) -> list[tuple[int, int]]:
-    """The one-to-one matching of rows and columns whose gains have the greatest sum.
+    """Return the one-to-one matching of rows and columns with the greatest total gain.
 
-    Kuhn's Hungarian method by shortest augmenting paths: rows join one by one, and each takes the
-    cheapest chain of exchanges that frees a column, at costs less the rows' and columns' prices.
+    Kuhn's Hungarian method with shortest augmenting paths: rows join one by one, each by the
+    cheapest chain of exchanges that frees a column, at costs reduced by row and column prices.
 
     Args:
         gain: ``(m, n)``, finite.
 
     Returns:
-        ``min(m, n)`` pairs of row and column, in the order of the rows.
+        ``min(m, n)`` (row, column) pairs, ordered by row.
     """
     if gain.shape[0] > gain.shape[1]:
         return sorted((row, column) for column, row in match_best(gain.T))
@@ -154,7 +154,7 @@ def _join(
     column_prices: list[float],
     owners: list[int | None],
 ) -> None:
-    """Give one more row a column; changes the prices and owners in place."""
+    """Assign a column to one more row; changes prices and owners in place."""
     distance = [math.inf] * len(owners)
     predecessor: list[int | None] = [None] * len(owners)  # column that the path comes from
     settled: list[int] = []

@@ -1,12 +1,12 @@
-"""Captions of novel objects: F1 of mentions, COF1, scores by class and by domain.
+"""Metrics of novel objects in captions: F1 of mentions, COF1, scores by class and by domain.
 
 A caption *mentions* a class if it contains one of the class's word forms as whole words. An image
-*shows* a class if one of its reference captions mentions it or, where object labels are the truth,
-if they name it; it is *out-of-domain* if it shows any class, else *in-domain*. *F1* of a class
-compares the images whose caption mentions it with those that show it, over all images given, and is
-averaged over classes; so are *out-of-domain* caption scores, each class scored on the images that
-show it. A class that no image shows is left out of every mean, and listed.
-Sources, and where published scores differ: ``docs/cards/scores_novel.md``.
+*shows* a class if one of its reference captions mentions it or, with object labels as truth,
+if a label names it. It is *out-of-domain* if it shows any class, else *in-domain*. *F1* of a class
+compares the images whose caption mentions the class with those that show it, over all given images,
+and is averaged over classes. So are *out-of-domain* caption scores, with each class scored on the
+images that show it. A class that no image shows is left out of every mean, and listed.
+Sources and differences from published scores: ``docs/cards/scores_novel.md``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from captioning.metrics.tokenizer import tokenize_python
 
 Forms = Mapping[str, Sequence[str]]
 
-# The eight classes held out of COCO (Hendricks et al., 2016) with their word forms.
+# The eight classes held out of COCO (Hendricks et al., 2016), with their word forms.
 HELD_OUT_FORMS: dict[str, tuple[str, ...]] = {
     "bottle": ("bottle", "bottles"),
     "bus": ("bus", "buses", "busses"),
@@ -41,18 +41,18 @@ _IRREGULAR = dict(zip(_SINGULAR.split(), _PLURAL.split(), strict=True))
 def word_forms(
     classes: Iterable[str], overrides: Forms | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Word forms of each class: its ``overrides``, else its name and plurals of its last word.
+    """Return each class's word forms: its ``overrides``, else its name with plurals.
 
-    Plurals are made by rule: some are not words ("pianoes") and never match. Synonyms must be
-    listed in ``overrides``.
+    Plurals of the last word follow rules: some are not words ("pianoes") and never match. List
+    synonyms in ``overrides``.
 
     Raises:
-        ValueError: forms of a class that is not among ``classes``.
+        ValueError: ``overrides`` for an unknown class.
     """
     names, overrides = list(classes), overrides or {}
     unknown = sorted(overrides.keys() - set(names))
     if unknown:
-        raise ValueError(f"forms must belong to the given classes: got forms for {unknown}")
+        raise ValueError(f"overrides must belong to the given classes: got {unknown}")
     return {name: tuple(overrides.get(name, (name, *_plurals(name)))) for name in names}
 
 
@@ -79,15 +79,15 @@ COF_BETAS = {"COF1": 1.0, "COF1.5": 1.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassMentions:
-    """How well captions mention one class; all shares lie in [0, 1].
+    """Precision and recall of captions' mentions of one class, in [0, 1].
 
     Attributes:
-        precision: share of the mentions that are right; 0 if the class is never mentioned.
-        recall: share of the images that show the class whose caption mentions it.
-        f1: their harmonic mean; 0 without a right mention.
-        images: images that show the class.
-        num_mentions: captions that mention it.
-        num_hits: those of them whose image shows it.
+        precision: share of the mentions that are correct; 0 without mentions.
+        recall: share of the images that show the class and whose caption mentions it.
+        f1: harmonic mean of precision and recall; 0 without a correct mention.
+        images: number of images that show the class.
+        num_mentions: number of captions that mention the class.
+        num_hits: number of these captions whose image shows the class.
     """
 
     precision: float
@@ -100,12 +100,12 @@ class ClassMentions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionScores:
-    """How well captions mention several classes.
+    """Mention scores of several classes.
 
     Attributes:
         f1: mean over ``by_class``, in [0, 1].
-        by_class: classes that some image shows, in the order of the forms.
-        left_out: the other classes, each with the reason.
+        by_class: scores of the classes that some image shows, in the order of the forms.
+        left_out: the other classes, with reasons.
     """
 
     f1: float
@@ -118,12 +118,12 @@ class NovelScores:
     """Scores of one set of captions on held-out classes.
 
     Attributes:
-        out_of_domain: macro-averages over classes: caption scores and ``F1``; with CIDEr-D among
-            them also ``COF1`` and ``COF1.5``.
-        in_domain: scores of the images that show none of the classes; None if all show one.
+        out_of_domain: macro-averages over classes: caption scores and ``F1``; with CIDEr-D
+            also ``COF1`` and ``COF1.5``.
+        in_domain: scores of the images that show none of the classes; None without such images.
         by_class: scores of the images of each class.
         mentions: see `score_mentions`.
-        settings: source of the truth, the forms, and numbers of images.
+        settings: source of the truth, word forms, and numbers of images.
     """
 
     out_of_domain: dict[str, float]
@@ -133,23 +133,23 @@ class NovelScores:
     settings: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def find_mentions(captions: Mapping[str, Sequence[str]], forms: Forms) -> dict[str, frozenset[str]]:
-    """Images whose captions mention each class.
+    """Find the images whose captions mention each class.
 
-    Captions and forms are tokenized alike (`tokenize_python`: lower case, no punctuation, "dog's"
-    is two words). Where forms overlap the longest counts alone, from the left: "hot dog" mentions
-    no dog. A form of two classes mentions both.
+    Captions and forms are tokenized in the same way (`tokenize_python`: lower case, no punctuation,
+    "dog's" is two words). Of overlapping forms only the longest counts, from the left: "hot dog"
+    mentions no dog. A form of two classes mentions both.
 
     Args:
-        captions: raw captions of each image, any number.
-        forms: word forms of each class, each of one word or several.
+        captions: raw captions of each image, any number per image.
+        forms: word forms of each class, with one word or several.
 
     Returns:
-        Ids by class of the images with a caption that mentions it.
+        Ids of the images whose captions mention the class, by class.
 
     Raises:
         TypeError: captions of an image that are not a list of texts.
@@ -185,7 +185,7 @@ def _classes_by_form(forms: Forms) -> dict[str, list[str]]:
 
 
 def _scan(text: str, forms: Collection[str], longest: int) -> Iterator[str]:
-    """Forms in a tokenized caption, leftmost and longest first, without overlaps."""
+    """Yield the forms in a tokenized caption, leftmost and longest first, without overlaps."""
     tokens, start = text.split(), 0
     while start < len(tokens):
         spans = (" ".join(tokens[start : start + size]) for size in range(longest, 0, -1))
@@ -202,18 +202,18 @@ def images_by_class(
     *,
     source: Source = "references",
 ) -> dict[str, frozenset[str]]:
-    """Images that show each class.
+    """Find the images that show each class.
 
     Args:
-        image_ids: the images in question.
+        image_ids: ids of the images to consider.
         forms: word forms of each class.
-        truth: reference captions of at least these images, or the names of their annotated
-            objects: a class is shown where its own name or one of its forms is among them.
-        source: kind of ``truth``, one of the two.
+        truth: reference captions of at least these images, or names of their annotated
+            objects: an object shows a class if it has the class's name or one of its forms.
+        source: kind of ``truth``: ``"references"`` or ``"labels"``.
 
     Raises:
         TypeError: references or labels of an image that are not a list of texts.
-        ValueError: another ``source``, bad forms, or an image that ``truth`` lacks.
+        ValueError: an unknown ``source``, invalid forms, or an image missing in ``truth``.
     """
     if source not in ("references", "labels"):
         raise ValueError(f"source must be 'references' or 'labels': got {source!r}")
@@ -222,7 +222,7 @@ def images_by_class(
     if missing:
         raise ValueError(
             f"{len(missing)} images have no {source}, not even an empty list, such as "
-            f"{missing[0]!r}; do they belong to another data set or split?"
+            f"{missing[0]!r}; do they belong to another dataset or split?"
         )
     chosen = {image_id: truth[image_id] for image_id in ids}
     mentions = find_mentions(chosen, forms)  # checks the labels' types, too
@@ -239,15 +239,15 @@ def score_mentions(
     *,
     source: Source = "references",
 ) -> MentionScores:
-    """F1 of mentions by class and in the mean, over the images of the candidates.
+    """Compute F1 of mentions by class and on average, over the images of the candidates.
 
     Args:
-        candidates: one caption an image; an empty one mentions nothing. Images of ``truth``
-            without one are ignored: give missing captions as ``""`` if they shall count.
+        candidates: one caption per image; an empty one mentions nothing. Images of ``truth``
+            without a candidate are ignored: pass ``""`` for missing captions that should count.
         truth, forms, source: see `images_by_class`.
 
     Raises:
-        ValueError: no image shows any class, or what `images_by_class` refuses.
+        ValueError: no image shows any class, or an error of `images_by_class`.
     """
     shown = images_by_class(candidates, forms, truth, source=source)
     if not any(shown.values()):
@@ -257,7 +257,7 @@ def score_mentions(
     return MentionScores(
         f1=fmean(score.f1 for score in scores.values()),
         by_class=scores,
-        left_out={name: "no image shows it" for name in forms if name not in scores},
+        left_out={name: "no image shows this class" for name in forms if name not in scores},
     )
 
 
@@ -274,11 +274,11 @@ def _compare(mentioned: frozenset[str], shown: frozenset[str]) -> ClassMentions:
 
 
 def cof(*, cider: float, f1: float, beta: float = 1.0) -> float:
-    """F-beta score of out-of-domain CIDEr and F1 (Bujimalla et al., Evaluation Metrics).
+    """Return the F-beta score of out-of-domain CIDEr and F1 (Bujimalla et al.).
 
-    ``(1 + beta²) · cider · f1 / (beta² · f1 + cider)``: the paper gives no equation, but states
-    that ``beta`` above 1 favours CIDEr; this formula reproduces its tables. Both scores in one
-    unit.
+    ``(1 + beta²) · cider · f1 / (beta² · f1 + cider)``: the paper gives no equation, but says
+    that ``beta`` above 1 favours CIDEr; this formula reproduces its tables. Both scores need the
+    same unit.
 
     Raises:
         ValueError: a negative or non-finite score, or ``beta`` not above 0.
@@ -289,10 +289,10 @@ def cof(*, cider: float, f1: float, beta: float = 1.0) -> float:
 
 
 def check_frequencies(frequencies: str) -> None:
-    """Refuse other document frequencies of CIDEr-D than `score_groups` has.
+    """Raise an error unless `score_groups` supports these document frequencies.
 
     Raises:
-        ValueError: neither ``"all"`` nor ``"group"``.
+        ValueError: the value is neither ``"all"`` nor ``"group"``.
     """
     if frequencies not in get_args(Frequencies):
         raise ValueError(f"frequencies must be 'all' or 'group': got {frequencies!r}")
@@ -306,19 +306,19 @@ def score_groups(
     frequencies: Frequencies = "all",
     **options: Any,
 ) -> dict[str, MetricResult]:
-    """Caption scores of several groups of images, which may overlap.
+    """Score the captions of several groups of images, which may overlap.
 
     Args:
         candidates: caption of each image.
         references: captions of at least these images.
         groups: image ids by name.
-        frequencies: references for CIDEr-D's document frequencies: of ``"all"`` candidates, or of
-            the ``"group"`` alone, which cannot be compared with another group's (the name of a
-            class weighs little where all images show it).
+        frequencies: source of CIDEr-D's document frequencies: references of ``"all"`` candidates,
+            or of each ``"group"``. Group scores are not comparable across groups: a class name
+            has little weight if all images show the class.
         options: options of `evaluate_captions`.
 
     Raises:
-        ValueError: another ``frequencies``, a group without images, or an image with no candidate.
+        ValueError: an unknown ``frequencies``, an empty group, or an image without candidate.
     """
     check_frequencies(frequencies)
     results = {}
@@ -337,14 +337,14 @@ def score_groups(
 def _with_cider(
     result: MetricResult, cider_by_image: Mapping[str, Mapping[str, float]]
 ) -> MetricResult:
-    """The same scores but CIDEr-D, which is the mean of ``cider_by_image`` over the images."""
+    """Replace CIDEr-D in a result by the mean of ``cider_by_image`` over its images."""
     per_image = {i: {**scores, **cider_by_image[i]} for i, scores in result.per_image.items()}
     corpus = result.corpus | {CIDER: fmean(scores[CIDER] for scores in per_image.values())}
     return replace(result, corpus=corpus, per_image=per_image)
 
 
 def macro_average(results: Mapping[str, MetricResult]) -> dict[str, float]:
-    """Mean over one or more groups of every corpus score that all of them have."""
+    """Average every corpus score that all groups have."""
     columns = [result.corpus for result in results.values()]
     shared = [name for name in columns[0] if all(name in corpus for corpus in columns)]
     return {name: fmean(corpus[name] for corpus in columns) for name in shared}
@@ -359,14 +359,14 @@ def score_novel(
     frequencies: Frequencies = "all",
     **options: Any,
 ) -> NovelScores:
-    """All scores of a held-out split, as the tables of Bujimalla et al. have them.
+    """Compute all scores of a held-out split, as in the tables of Bujimalla et al.
 
     Args:
         candidates: caption of each image of the split, in-domain and out-of-domain.
         references: captions of at least these images.
         forms: word forms of the held-out classes, such as `HELD_OUT_FORMS`.
-        labels: names of annotated objects by image, to be the truth instead of the references.
-        frequencies, options: see `score_groups`; errors are its and those of `score_mentions`.
+        labels: names of annotated objects by image, used as truth instead of the references.
+        frequencies, options: see `score_groups`; errors as in `score_groups` and `score_mentions`.
     """
     truth, source = (references, "references") if labels is None else (labels, "labels")
     mentions = score_mentions(candidates, truth, forms, source=source)
@@ -402,16 +402,16 @@ def score_nocaps(
     domains: Mapping[str, str],
     **options: Any,
 ) -> dict[str, MetricResult]:
-    """Scores of nocaps' domains (Agrawal et al., 2019): ``in``, ``near``, ``out``, ``overall``.
+    """Compute scores of nocaps' domains (Agrawal et al., 2019): in, near, out, overall.
 
-    ``overall`` is of all images, no mean of the domains; a domain without candidates is absent.
+    ``overall`` scores all images together, not the mean of domains; empty domains are absent.
 
     Args:
         candidates, references, options: see `score_groups`.
-        domains: domains by image, as `captioning.data.readers.nocaps.read_domains` returns them.
+        domains: domain of each image, from `captioning.data.readers.nocaps.read_domains`.
 
     Raises:
-        ValueError: an image without one of the domains, or what `score_groups` refuses.
+        ValueError: an image without a domain, or an error of `score_groups`.
     """
     for i in candidates:
         if domains.get(i) not in NOCAPS_DOMAINS:

@@ -1,8 +1,8 @@
-"""ROUGE-L (Lin, 2004) as pycocoevalcap computes it, with references prepared once.
+"""ROUGE-L (Lin, 2004) as in pycocoevalcap, with references prepared once.
 
-The best precision and the best recall over an image's references, taken independently, are combined
-with beta = 1.2. The longest common subsequence is found with one integer addition a word (Hyyro,
-"Bit-parallel LCS-length computation revisited", 2004), a reference's words being the bits.
+The best precision and the best recall over an image's references, chosen independently, are
+combined with beta = 1.2. The longest common subsequence needs one integer addition per word (Hyyro,
+"Bit-parallel LCS-length computation revisited", 2004); bits stand for the reference's words.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ BETA = 1.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RougeReference:
-    """One reference: ``places`` has a bit for every place of a word; ``length`` in words."""
+    """One reference: ``places`` maps words to position bits; ``length`` is in words."""
 
     places: Mapping[str, int]
     length: int
 
 
 def prepare_rouge(references: Sequence[Sequence[str]]) -> list[list[RougeReference]]:
-    """Index the words of tokenized references, once for many evaluations."""
+    """Index the words of tokenized references once, for many evaluations."""
     return [[_index(caption) for caption in captions] for captions in references]
 
 
 def score_rouge(
     candidates: Sequence[str], references: Sequence[Sequence[RougeReference]]
 ) -> tuple[float, list[float]]:
-    """ROUGE-L of tokenized captions.
+    """Compute ROUGE-L of tokenized captions.
 
     Args:
-        candidates: one caption an image.
+        candidates: one caption per image.
         references: references of the same images in the same order.
 
     Returns:
-        The mean over images, and one score an image, in [0, 1].
+        The mean over images, and one score per image, in [0, 1].
     """
     scores = [_score(*pair) for pair in zip(candidates, references, strict=True)]
     return sum(scores) / len(scores), scores
 
 
 def common_length(words: Sequence[str], reference: RougeReference) -> int:
-    """Number of words of the longest common subsequence."""
-    # A bit that is 0 says: the subsequence grew by one at this place of the reference.
+    """Return the number of words in the longest common subsequence."""
+    # A 0 bit means: the subsequence grew by one at this position of the reference.
     full = (1 << reference.length) - 1
     row, places = full, reference.places
     for word in words:
@@ -54,7 +54,7 @@ def common_length(words: Sequence[str], reference: RougeReference) -> int:
 
 
 def _index(caption: str) -> RougeReference:
-    # pycocoevalcap splits at single spaces, so the empty caption has one word, the empty one
+    # pycocoevalcap splits at single spaces, so an empty caption has one (empty) word
     words = caption.split(" ")
     places: dict[str, int] = {}
     for place, word in enumerate(words):

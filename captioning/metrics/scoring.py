@@ -1,7 +1,7 @@
-"""Scores of any lists of captions in one call, with an interval for each score.
+"""Score any lists of captions in one call, with a confidence interval per score.
 
-A layer over `captioning.metrics.evaluation.evaluate_all` for captions that belong to no data set of
-ours: it checks, scores and resamples in the same way.
+A layer over `captioning.metrics.evaluation.evaluate_all` for captions outside this project's
+datasets: checks, scores and intervals are the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _BOOTSTRAP = Bootstrap()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionScores:
-    """Scores of N candidates, as fractions (CIDEr-D and CIDEr up to 10).
+    """Scores of N candidate captions, as fractions (CIDEr-D and CIDEr up to 10).
 
     Attributes:
         corpus: score of the whole list by name; scores that could not be computed are absent.
-        intervals: lower and upper end of each corpus score; empty without a bootstrap.
+        intervals: lower and upper bound of each corpus score; empty without a bootstrap.
         per_caption: N scores by name, in the order of the candidates.
-        settings: how they were made, see `captioning.metrics.coco.MetricResult`.
+        settings: settings of the computation, see `captioning.metrics.coco.MetricResult`.
 
     Examples:
         >>> from captioning import score
@@ -46,11 +46,11 @@ class CaptionScores:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reasons why requested metrics could not be computed, with remedies."""
+        """Reasons why requested metrics are absent, with remedies."""
         return self.settings["missing"]
 
     def __str__(self) -> str:
-        """Scores with their intervals, a line each, and what is missing."""
+        """Format scores with their intervals, one per line, and the missing metrics."""
         lines = []
         for name, value in self.corpus.items():
             ends = self.intervals.get(name)
@@ -128,7 +128,7 @@ def score(
 
 
 class _Images:
-    """What metrics see of photos that belong to no data set."""
+    """Adapter that presents plain lists of captions and photos to metrics."""
 
     def __init__(self, references: Sequence[list[str]], photos: Sequence[Path]) -> None:
         self._references = {str(number): texts for number, texts in enumerate(references)}
@@ -174,7 +174,7 @@ def _check_metrics(metrics: Sequence[str]) -> None:
     unknown = [name for name in metrics if name not in known]
     if isinstance(metrics, str) or unknown or not metrics:
         raise ValueError(
-            f'metrics must be a list of some of {known}, where "BLEU" gives BLEU-1 to BLEU-4: got '
+            f'metrics must be a list with some of {known} ("BLEU" gives BLEU-1 to BLEU-4): got '
             f"{metrics!r}"
         )
 
@@ -189,7 +189,7 @@ def _paths(photos: Iterable[str | Path] | None, number: int) -> list[Path]:
 
 
 def _texts(values: Any, name: str, *, may_be_blank: bool) -> list[str]:
-    """A list of texts; ids that would be scored as captions, or letters, are refused."""
+    """Check a list of captions; raise an error for a string or for items that are not strings."""
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise TypeError(
             f"{name} must be a list of captions: got {type(values).__name__} {values!r:.60}"
@@ -197,34 +197,34 @@ def _texts(values: Any, name: str, *, may_be_blank: bool) -> list[str]:
     texts = list(values)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            remedy = '; give "" for a missing one' if may_be_blank else ""
-            raise TypeError(f"{name}[{number}] must be text: got {text!r:.60}{remedy}")
+            remedy = '; give "" for a missing caption' if may_be_blank else ""
+            raise TypeError(f"{name}[{number}] must be a string: got {text!r:.60}{remedy}")
     if not texts or not (may_be_blank or any(text.strip() for text in texts)):
-        raise ValueError(f"{name} must have a caption or more: got {texts!r:.60}")
+        raise ValueError(f"{name} must hold at least one caption: got {texts!r:.60}")
     return [str(text) for text in texts]
 
 
 def _reference_lists(references: Any, number: int) -> list[list[str]]:
     if isinstance(references, str | bytes | Mapping | Set) or not isinstance(references, Iterable):
         raise TypeError(
-            "references must be a list of lists of captions, one list a candidate: got "
-            f"{type(references).__name__}; dictionaries by id go to "
+            "references must be a list with one list of captions per candidate: got "
+            f"{type(references).__name__}; pass dictionaries by id to "
             "captioning.metrics.coco.evaluate_captions"
         )
     groups = list(references)
     if len(groups) != number:
         sizes = {len(group) for group in groups if isinstance(group, Collection)}
         hint = (
-            "; they look like one list a set of references (as sacreBLEU has it): turn them over "
-            "by list(zip(*references))"
+            "; they look like one list per set of references (as in sacreBLEU): transpose them "
+            "with list(zip(*references))"
         )
         raise ValueError(
-            f"references must be a list for each of {number} candidates: got {len(groups)} lists"
-            f"{hint if sizes == {number} else ''}"
+            f"references must hold one list for each of {number} candidates: got {len(groups)} "
+            f"lists{hint if sizes == {number} else ''}"
         )
     if groups and isinstance(groups[0], str):
         raise TypeError(
-            f"references[0] must be a list of captions: got the text {groups[0]!r:.60}; if each "
+            f"references[0] must be a list of captions: got the string {groups[0]!r:.60}; if each "
             "candidate has one reference, write [[text] for text in references]"
         )
     return [

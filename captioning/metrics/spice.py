@@ -1,8 +1,8 @@
-"""SPICE by pycocoevalcap's jar, made to run on current Java, and the jars that it lacks.
+"""SPICE with pycocoevalcap's jar, adapted to current Java, and the download of missing jars.
 
 pycocoevalcap ships SPICE without Stanford CoreNLP 3.6.0 and its models (380 MB). Java 15 and later
-also lack the JavaScript engine with which SPICE writes its results: Nashorn takes that place, and
-FST, its serializer, needs some packages of ``java.base`` opened. `prepare_spice` fetches all.
+also lack the JavaScript engine with which SPICE writes its results: Nashorn replaces it, and
+FST, its serializer, needs access to some packages of ``java.base``. `prepare_spice` downloads all.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ SHA256 = {
     "asm-util-7.3.1.jar": "182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729",
 }
 _FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
-# The parser's memory grows with the square of a caption's length and its time with the cube: 8 GB
-# and minutes go for a few hundred words.
+# The parser's memory grows with the square of a caption's length and its time with the cube:
+# a few hundred words need 8 GB and minutes.
 MAX_WORDS = 100
-# Parsing takes nearly all of SPICE's time; a cached parse takes none.
+# Parsing takes nearly all of SPICE's time; cached parses avoid it.
 SECONDS_PER_PARSE = 0.05
-# For up to so many captions Java's optimising compiler costs more than it saves: loading the models
-# takes 8 CPU seconds without it and 13 with it.
+# Up to this number of captions Java's optimising compiler costs more than it saves: loading the
+# models takes 8 CPU seconds without it and 13 with it.
 FEW_CAPTIONS = 1000
-# SPICE parses a caption as often as it comes in a call, and an oracle's references come with every
-# candidate. So many repeats take longer than another start of Java.
+# SPICE parses a caption as often as it occurs in a call, and an oracle repeats references for every
+# candidate. This many repeats take longer than another start of Java.
 MANY_REPEATS = 200
 OPENED_PACKAGES = (
     "lang",
@@ -76,12 +76,12 @@ OPENED_PACKAGES = (
 
 
 def spice_folder() -> Path:
-    """The folder of SPICE's jars and its cache of parses: ``CAPTIONING_CACHE`` or ``cache``."""
+    """Return the folder of SPICE's jars and parse cache, in ``CAPTIONING_CACHE`` or ``cache``."""
     return (Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "spice").absolute()
 
 
 def missing_jars(folder: Path, java_version: str) -> list[str]:
-    """Names of the jars that SPICE needs under this Java and that no known folder holds."""
+    """Return the names of jars that SPICE needs with this Java version and that are missing."""
     required = dict(CORENLP_JARS)
     if java_major(java_version) >= _FIRST_JAVA_WITHOUT_JAVASCRIPT:
         required |= NASHORN_JARS
@@ -90,20 +90,20 @@ def missing_jars(folder: Path, java_version: str) -> list[str]:
 
 
 def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[Path]:
-    """Fetch the jars that SPICE lacks with Maven, and hold each against its SHA-256.
+    """Download SPICE's missing jars with Maven, and check their SHA-256.
 
-    pycocoevalcap has a downloader too; it downloads over plain HTTP, so it is not used.
+    pycocoevalcap's own downloader is not used, because it uses plain HTTP.
 
     Args:
-        folder: folder for them; `spice_folder` by default.
+        folder: folder for the jars; default: `spice_folder`.
         timeout: seconds for each download.
 
     Returns:
-        The jars that were fetched; empty when nothing was missing.
+        Paths of the downloaded jars; empty if none were missing.
 
     Raises:
-        JavaError: there is no Java.
-        FileNotFoundError: some could not be had; the message says which files to put where.
+        JavaError: Java is missing.
+        FileNotFoundError: some jars could not be downloaded; the message lists files and folder.
     """
     folder = folder or spice_folder()
     _, java_version = find_java()
@@ -132,7 +132,7 @@ def _instructions(missing: Sequence[str], folder: Path, failures: Sequence[str])
 
 
 def _fetch_with_maven(name: str, folder: Path, timeout: float) -> str:
-    """Copy one artefact into ``folder`` if it is the known one; returns what went wrong."""
+    """Copy one artefact into ``folder`` and check its hash; return the problem, if any."""
     folder.mkdir(parents=True, exist_ok=True)
     artifact = (CORENLP_JARS | NASHORN_JARS)[name]
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -165,29 +165,28 @@ def score_spice(
     folder: Path | None = None,
     timeout: float | None = None,
 ) -> tuple[float, list[float]]:
-    """SPICE (F-score over scene-graph tuples) of tokenized captions, as pycocoevalcap scores it.
+    """Compute SPICE (F-score over scene-graph tuples) of tokenized captions, as pycocoevalcap does.
 
-    pycocoevalcap returns per-image scores in sorted order of the ids whatever the order given;
-    here they come back in the order given.
+    pycocoevalcap returns per-image scores sorted by id; this function keeps the given order.
 
-    Parses are kept in ``folder``, by the caption's text: a test split's references are parsed once,
-    for all runs that are tested on it, and so are captions that come many times in one call. Calls
-    of several processes come one after the other, as long as waiting costs less than parsing the
+    Parses are cached in ``folder`` by the caption's text: a test split's references are parsed
+    once for all runs, and captions that repeat within a call are parsed once. Calls
+    from several processes wait for each other, as long as waiting takes less time than parsing the
     same captions again.
 
     Args:
-        image_ids: one id an image.
-        candidates: one tokenized caption an image.
+        image_ids: one id per image.
+        candidates: one tokenized caption per image.
         references: tokenized references of the same images.
-        folder: folder of the jars and the cache of parses; `spice_folder` by default.
-        timeout: seconds before Java is killed; 600 s and 2 s an image by default.
+        folder: folder of the jars and the parse cache; default: `spice_folder`.
+        timeout: seconds before Java is killed; default: 600 s plus 2 s per image.
 
     Returns:
-        The mean over images, and one score an image, in [0, 1].
+        The mean over images, and one score per image, in [0, 1].
 
     Raises:
-        JavaError: Java or a jar is absent, a caption has more than `MAX_WORDS` words, or Java twice
-            crashed or hung.
+        JavaError: Java or a jar is missing, a caption has more than `MAX_WORDS` words, or Java
+            crashed or hung twice.
     """
     folder = folder or spice_folder()
     _, java_version = find_java()
@@ -201,7 +200,7 @@ def score_spice(
         for image_id, candidate, refs in zip(image_ids, candidates, references, strict=True)
     ]
     seconds = timeout or 600 + 2.0 * len(items)
-    # the second time without the shared cache, which may be what makes Java crash
+    # the retry works without the shared cache, which may be what makes Java crash
     scores_by_image = try_twice(
         lambda again: _run_spice(items, folder, java_version, seconds, share=not again)
     )
@@ -217,7 +216,7 @@ def _check_lengths(
         if longest > MAX_WORDS:
             raise JavaError(
                 f"SPICE parses captions of at most {MAX_WORDS} words: one of image {image_id!r} "
-                f"has {longest}; shorten it, or leave SPICE out"
+                f"has {longest}; shorten the caption, or leave SPICE out"
             )
 
 
@@ -237,12 +236,12 @@ def _run_spice(
             _call(_each_once(distinct), options, cache, Path(scratch), timeout)
         scores = _call(items, options, cache, Path(scratch), timeout)
     if scores.keys() != {item["image_id"] for item in items}:
-        raise JavaError(f"SPICE: scores of {len(scores)} images were returned for {len(items)}")
+        raise JavaError(f"SPICE returned scores of {len(scores)} images for {len(items)} images")
     return scores
 
 
 def _each_once(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Items that have each caption once: SPICE looks for parses before it adds those of a call."""
+    """Return items that hold each caption once, because SPICE caches parses only between calls."""
     groups = [texts[start : start + 6] for start in range(0, len(texts), 6)]
     return [
         {"image_id": str(number), "test": first, "refs": rest or [first]}
@@ -272,9 +271,9 @@ def _call(
 
 @contextlib.contextmanager
 def _cache(folder: Path | None, scratch: str, max_wait: float) -> Iterator[Path]:
-    """The shared cache of parses, which one process has at a time.
+    """Yield the shared parse cache, which only one process may use at a time.
 
-    A process that has waited ``max_wait`` seconds for it gets a temporary one.
+    A process that has waited ``max_wait`` seconds gets a temporary cache instead.
     """
     if folder is None:
         yield _private_cache(scratch)
@@ -291,7 +290,7 @@ def _cache(folder: Path | None, scratch: str, max_wait: float) -> Iterator[Path]
 
 
 def _locked(lock: IO[str], max_wait: float) -> bool:
-    """Lock a file, waiting so many seconds for others; whether that was possible."""
+    """Lock a file, waiting at most ``max_wait`` seconds; return whether it is locked."""
     end = time.monotonic() + max_wait
     while True:
         try:
@@ -312,7 +311,7 @@ def _private_cache(scratch: str) -> Path:
 
 
 def _java_options(java_version: str, num_captions: int) -> list[str]:
-    # Collecting garbage on all cores costs more CPU time and saves no wall time.
+    # Garbage collection on all cores costs more CPU time and saves no wall time.
     options = ["-Xmx8G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
     if num_captions <= FEW_CAPTIONS:
         options.append("-XX:TieredStopAtLevel=1")

@@ -1,11 +1,11 @@
-"""Tokenization before scoring: the Penn Treebank tokenizer of pycocoevalcap, and one in Python.
+"""Tokenize captions before scoring: pycocoevalcap's Penn Treebank tokenizer, and one in Python.
 
 pycocoevalcap runs Stanford's ``PTBTokenizer`` (Java), lower-cases, and drops the tokens listed in
-``PUNCTUATION``. `tokenize_ptb` gives the same tokens with two differences of care: line separators
-inside a caption cannot shift later captions, and nothing is written beside the installed package.
-`tokenize_python` needs no Java and no start-up time; it follows the same rules closely enough for
-validation during training (the share of equal captions is measured in the tests), and is recorded
-wherever it was used.
+``PUNCTUATION``. `tokenize_ptb` returns the same tokens, with two safeguards: line separators
+inside a caption cannot shift later captions, and no file is written beside the installed package.
+`tokenize_python` needs no Java and no start-up time; its rules are close enough for
+validation during training (the tests measure the share of equal captions). Results record
+which tokenizer was used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ABBREVIATIONS = (
     "wed|wis|wyo"
 )
 
-# In order: what comes first wins. `\w` without the underscore is written [^\W_].
+# Alternatives in order: the first match wins. `\w` without the underscore is written [^\W_].
 _TOKEN = re.compile(
     r"""
       https?://[^\s"]*[^\s".,!?)] | www\.[^\s"]*[^\s".,!?)] | [\w.]{1,64}@[\w.]*[^\W_]
@@ -88,8 +88,8 @@ _SIGNS = {
     "\ufffd": "",
     "\x80": "$",
 }
-# Control characters, joiners, marks of direction, variation selectors, private use, what is beyond
-# the basic plane: PTB has no token for them, and words end there.
+# Control characters, joiners, direction marks, variation selectors, private use, and all beyond
+# the basic plane: PTB has no token for them, and they end words.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u20dd-\u20e0\u20e2-\u20e4\ud800-\uf8ff\ufe00-\ufe0f\ufeff\U00010000-\U0010ffff]"
@@ -97,17 +97,17 @@ _INVISIBLE = re.compile(
 
 
 def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> list[str]:
-    """Captions as Stanford's PTBTokenizer splits them, lower case, punctuation dropped.
+    """Tokenize captions with Stanford's PTBTokenizer: lower case, punctuation dropped.
 
     Args:
         captions: raw text; line separators count as spaces.
-        timeout: seconds before Java is killed; 120 s and 5 ms a caption by default.
+        timeout: seconds before Java is killed; default: 120 s plus 5 ms per caption.
 
     Returns:
-        Tokens joined by one space, one string a caption.
+        One string per caption, with tokens joined by one space.
 
     Raises:
-        JavaError: Java is absent, or twice crashed, hung, or returned another number of lines.
+        JavaError: Java is missing, or twice crashed, hung, or returned the wrong number of lines.
     """
     if not captions:
         return []
@@ -123,7 +123,7 @@ def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> li
 
 
 def _run_ptb(lines: Sequence[str], timeout: float) -> list[str]:
-    # Java's optimising compiler and its parallel collector cost more than they save in a second.
+    # Java's optimising compiler and parallel collector cost more than they save within a second.
     options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(_JAR))
     output = run_java(
         [*options, "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"],
@@ -134,7 +134,7 @@ def _run_ptb(lines: Sequence[str], timeout: float) -> list[str]:
     tokenized = output.split("\n")[:-1]
     if len(tokenized) != len(lines):
         raise JavaError(
-            f"PTB tokenizer: {len(tokenized)} lines were returned for {len(lines)} captions"
+            f"PTB tokenizer: Java returned {len(tokenized)} lines for {len(lines)} captions"
         )
     return tokenized
 
@@ -144,19 +144,19 @@ def _without_punctuation(tokens: Sequence[str]) -> str:
 
 
 def tokenize_python(captions: Sequence[str]) -> list[str]:
-    """Captions split by the PTB rules that captions need, in Python.
+    """Tokenize captions in Python with the PTB rules that captions need.
 
     Args:
         captions: raw text.
 
     Returns:
-        Lower-case tokens joined by one space, punctuation dropped, one string a caption.
+        One string per caption: lower-case tokens joined by one space, punctuation dropped.
     """
     return [_split(caption) for caption in _by_character(captions)]
 
 
 def _by_character(captions: Sequence[str]) -> list[str]:
-    say_characters(captions, "metrics take each character as a word")
+    say_characters(captions, "metrics count each character as a word")
     return [spaced(caption) for caption in captions]
 
 
@@ -166,11 +166,11 @@ def _split(caption: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda match: _ENTITIES[match.group().lower()], text)
     tokens = (token.lower() for token in _TOKEN.findall(text))
-    # dashes of any length are the punctuation "--"
+    # dashes of any length become the punctuation "--"
     words: list[str] = [str(_ESCAPES.get(token, token)) for token in tokens if token.strip("-")]
     return _without_punctuation(words)
 
 
 def _to_ascii_signs(text: str) -> str:
-    """PTB's spelling of typographic signs."""
+    """Replace typographic characters by PTB's spelling."""
     return _INVISIBLE.sub(" ", "".join(_SIGNS.get(char, char) for char in text))

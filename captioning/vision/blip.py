@@ -1,6 +1,6 @@
-"""BLIP's image encoder: published weights by hub name or folder, or any other size.
+"""BLIP's image encoder with published weights (hub name or folder), or of any other size.
 
-It can replace a `captioning.vision.backbones.Backbone` that is trained with the captioner.
+It can replace a `captioning.vision.backbones.Backbone` for end-to-end training.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import checkpoint_layers, load_network, model_folder
 
-# Of CLIP's training photos, which BLIP uses too.
+# Pixel statistics of CLIP's training photos, which BLIP uses too.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class FusedAttention(BlipAttention):
-    """The same attention by torch's fused operation, which keeps no matrix of weights.
+    """BLIP attention with torch's fused operation, which stores no attention matrix.
 
-    Photos have 577 patches: transformers' own keeps 4 million weights a photo and layer.
+    Photos have 577 patches: transformers' own attention stores 4 million weights a photo and layer.
     """
 
     def forward(self, hidden_states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:  # pyright: ignore
-        """States ``(B, P, D)`` of states; weights are not known."""
+        """Return states ``(B, P, D)``; attention weights are not returned."""
         queries, keys, values = (
             self.qkv(hidden_states)
             .unflatten(2, (3, self.num_heads, self.head_dim))
@@ -49,16 +49,16 @@ class FusedAttention(BlipAttention):
 
 
 class ResizedEmbeddings(BlipVisionEmbeddings):
-    """The same positions for photos of another size, by a product with a fixed matrix.
+    """Position embeddings for photos of another size, resized by a fixed matrix.
 
-    Bicubic resizing is linear. Its own gradient has no deterministic form on GPUs before torch
+    Bicubic resizing is linear. Torch's own resize has no deterministic gradient on GPUs before
     2.15, and a slow one since.
     """
 
     _resizing: Tensor
 
     def resize_to(self, side: int) -> None:
-        """Be ready for photos of ``side`` patches a side; checkpoints stay as they are."""
+        """Prepare for photos of ``side`` by ``side`` patches; checkpoints do not change."""
         number = self.num_patches
         old_side = math.isqrt(number)
         each = torch.eye(number).view(1, number, old_side, old_side)
@@ -67,7 +67,7 @@ class ResizedEmbeddings(BlipVisionEmbeddings):
         self.register_buffer("_resizing", matrix, persistent=False)
 
     def interpolate_pos_encoding(self, embeddings: Tensor, height: int, width: int) -> Tensor:
-        """Positions ``(1, 1 + patches, D)`` of photos of ``height`` and ``width`` pixels."""
+        """Return positions ``(1, 1 + patches, D)`` for photos of ``height`` by ``width`` pixels."""
         if height != width or embeddings.shape[1] != 1 + len(self._resizing):
             return super().interpolate_pos_encoding(embeddings, height, width)
         photo, patches = self.position_embedding.split([1, self.num_patches], dim=1)
@@ -78,17 +78,17 @@ class ResizedEmbeddings(BlipVisionEmbeddings):
 
 
 class BlipVision(nn.Module):
-    """Pixels to the states that the decoder attends to: of the full photo, then of each patch.
+    """Image encoder: maps pixels to states for the decoder, one of the photo and one per patch.
 
     Args:
         network: the vision transformer.
-        image_size: side in pixels that photos are resized to; None for that of its weights.
+        image_size: side in pixels to which photos are resized; None: side of the weights.
             Positions are interpolated for other sizes.
-        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
+        checkpointing: recompute layers in the backward pass instead of storing their outputs.
 
     Attributes:
         dim: size D of a state.
-        mean, std: mean and deviation of pixels in [0, 1], by channel.
+        mean, std: mean and standard deviation of pixels in [0, 1], per channel.
     """
 
     _mean: Tensor
@@ -107,7 +107,7 @@ class BlipVision(nn.Module):
         self.image_size = image_size or default_size
         if self.image_size % patch:
             raise ValueError(
-                f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
+                f"image_size must be a multiple of the patch size {patch}: got {image_size}"
             )
         for module in network.modules():
             if type(module) is BlipAttention:
@@ -127,15 +127,15 @@ class BlipVision(nn.Module):
             checkpoint_layers(network)
 
     def compile_network(self) -> None:
-        """Let torch compile the network."""
+        """Compile the network with torch."""
         self.network.compile()
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``."""
+        """Convert pixels ``(B, 3, H, W) uint8`` to the ``float32`` input of `grid`."""
         return (pixels.to(torch.float32) - self._mean) / self._std
 
     def grid(self, images: Tensor) -> Tensor:
-        """States ``(B, 1 + patches, D)`` of pixels ``(B, 3, H, W)``, ``uint8`` or normalised."""
+        """Return states ``(B, 1 + patches, D)`` of pixels, ``uint8`` or normalised."""
         if images.dtype == torch.uint8:
             images = self.normalise(images)
         outputs = self.network(images, interpolate_pos_encoding=self._interpolated)
@@ -143,7 +143,7 @@ class BlipVision(nn.Module):
 
 
 def with_positions_of(network: BlipVisionModel, image_size: int) -> None:
-    """Make the positions of `ResizedEmbeddings` the network's own, for photos of that size."""
+    """Store the resized positions of `ResizedEmbeddings` in the network, for one photo size."""
     embeddings: Any = network.embeddings
     if not isinstance(embeddings, ResizedEmbeddings):
         return
@@ -168,24 +168,24 @@ def build_blip_vision(
     checkpointing: bool = False,
     **sizes: Any,
 ) -> BlipVision:
-    """An image encoder.
+    """Build BLIP's image encoder.
 
     Args:
-        pretrained: hub name or folder of a complete BLIP captioner; None for random weights.
+        pretrained: hub name or folder of a complete BLIP captioner; None: random weights.
         image_size: see `BlipVision`.
-        layer_norm_eps: epsilon of its normalisations; None: its config's. The authors' is 1e-6, hub
-            folders of transformers have 1e-5.
+        layer_norm_eps: epsilon of layer normalisation; None: as in the config. The authors use
+            1e-6, hub folders of transformers have 1e-5.
         checkpointing: see `BlipVision`.
-        **sizes: sizes of a network with random weights: ``hidden_size``, ``num_hidden_layers``,
+        **sizes: sizes of a randomly initialised network: ``hidden_size``, ``num_hidden_layers``,
             ``num_attention_heads``, ``intermediate_size``, ``patch_size``.
 
     Raises:
-        ValueError: sizes for published weights, or weights of another architecture.
+        ValueError: sizes together with published weights, or weights of another architecture.
     """
     options: dict[str, Any] = {"image_size": image_size, "checkpointing": checkpointing}
     if pretrained is not None:
         if sizes:
-            raise ValueError(f"published weights have sizes of their own: leave out {list(sizes)}")
+            raise ValueError(f"published weights fix the sizes: leave out {list(sizes)}")
         network = load_blip(pretrained).vision_model
         if layer_norm_eps is not None:
             _set_layer_norm_eps(network, layer_norm_eps)
@@ -195,7 +195,7 @@ def build_blip_vision(
     if layer_norm_eps is not None:
         sizes["layer_norm_eps"] = layer_norm_eps
     network = BlipVisionModel(BlipVisionConfig(**sizes))
-    # transformers initialises these with deviation 1, too much for the patches of small networks
+    # transformers initialises these with deviation 1, which is too large for small networks
     nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
     nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
     return BlipVision(network=network, **options)
@@ -209,13 +209,13 @@ def _set_layer_norm_eps(network: BlipVisionModel, eps: float) -> None:
 
 
 def load_blip(name: str) -> BlipForConditionalGeneration:
-    """A complete BLIP captioner of transformers, from safetensors alone.
+    """Load a complete BLIP captioner of transformers, from safetensors only.
 
     Args:
         name: hub name or folder.
 
     Raises:
-        FileNotFoundError: no such folder, or no safetensors in it.
+        FileNotFoundError: the folder or its safetensors file does not exist.
         ValueError: weights of another architecture.
         ConnectionError: the hub cannot be reached.
     """
@@ -223,7 +223,7 @@ def load_blip(name: str) -> BlipForConditionalGeneration:
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "blip":
         raise ValueError(
-            f"{name}: weights of {kind!r}, not of BLIP; give a BLIP captioner such as "
+            f"{name} is {kind!r}, not BLIP; give a BLIP captioner such as "
             "Salesforce/blip-image-captioning-base"
         )
     return load_network(

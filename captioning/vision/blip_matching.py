@@ -1,4 +1,4 @@
-"""BLIP's judgement of photo and caption (Li et al., 2022, section 3.2): matching and contrast."""
+"""BLIP scores of photo-caption pairs (Li et al., 2022, section 3.2): matching and contrast."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Head = Literal["itm", "itc"]
 
 
 class BlipMatching:
-    """How well captions fit photos, by a BLIP for retrieval; a `PairScorer`.
+    """BLIP for retrieval that scores how well captions fit photos; a `PairScorer`.
 
     Args:
         network: a ``BlipForImageTextRetrieval``.
         processor: processor of photos and texts.
-        space: name of the weights.
-        head: ``"itm"``, the probability of a match by the matching head, which reads caption and
-            photo together; ``"itc"``, the cosine of both, which is faster.
+        space: name of the weights, used in score names.
+        head: ``"itm"``: match probability by the matching head, which reads caption and
+            photo together; ``"itc"``: cosine of both embeddings, which is faster.
         precision: the network's precision.
-        batch_size: pairs at once.
+        batch_size: number of pairs per batch.
         device: device of the network.
     """
 
@@ -58,34 +58,34 @@ class BlipMatching:
 
     @property
     def name(self) -> str:
-        """See `PairScorer`."""
+        """Name of the score with the weights' name; see `PairScorer`."""
         what = "probability of a match" if self.is_probability else "cosine of photo and caption"
         return f"{what} ({self._space})"
 
     @property
     def identity(self) -> str:
-        """See `PairScorer`."""
+        """Cache key of scorer and weights; see `PairScorer`."""
         return f"blip-{self._head}-{self._space}-{self._digest}-{str(self._place.dtype)[6:]}"
 
     @property
     def is_probability(self) -> bool:
-        """See `PairScorer`."""
+        """Whether scores are probabilities; see `PairScorer`."""
         return self._head == "itm"
 
     def prepare(self, photo: Image.Image) -> Tensor:
-        """Pixels ``(3, H, W) float32`` that `score_pairs` takes in place of a photo."""
+        """Return pixels ``(3, H, W) float32``, which `score_pairs` accepts instead of a photo."""
         return self._processor.image_processor(images=[photo], return_tensors="pt")["pixel_values"][
             0
         ]
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the network to the CPU; the next call moves it back."""
         self._place.release()
 
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """Probabilities in [0, 1], or cosines in [-1, 1]; see `PairScorer`."""
+        """Return probabilities in [0, 1], or cosines in [-1, 1]; see `PairScorer`."""
         with self._place.used() as network:
             return self._scores(network, photos, captions, photo_of)
 
@@ -100,7 +100,7 @@ class BlipMatching:
         states = torch.cat(
             [self._states(network, photos[k : k + self._batch_size]) for k in starts]
         )
-        # Captions of about one length share a batch, so little padding is computed.
+        # Captions of similar length share a batch, to save padding.
         order = sorted(range(len(captions)), key=lambda n: len(captions[n]))
         scores = torch.empty(len(captions))
         for start in self._starts(len(order)):
@@ -114,14 +114,14 @@ class BlipMatching:
         return range(0, total, self._batch_size)
 
     def _states(self, network: Any, photos: Sequence[Image.Image | Tensor]) -> Tensor:
-        """``(I, 1 + patches, D)`` of photos, or of what `prepare` has made of them."""
+        """Return image states ``(I, 1 + patches, D)`` of photos or of results of `prepare`."""
         pixels = torch.stack(
             [photo if isinstance(photo, Tensor) else self.prepare(photo) for photo in photos]
         ).to(self._place.device, self._place.dtype)
         return network.vision_model(pixels).last_hidden_state
 
     def _judged(self, network: Any, states: Tensor, captions: list[str]) -> Tensor:
-        """Scores ``(B,)`` of captions and their photos' states ``(B, 1 + patches, D)``."""
+        """Return scores ``(B,)`` of captions and their photos' states ``(B, 1 + patches, D)``."""
         tokens = self._processor.tokenizer(
             captions, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
         ).to(states.device)
@@ -148,26 +148,26 @@ def build_blip_matching(
     batch_size: PositiveInt = 64,
     device: Device = "auto",
 ) -> BlipMatching:
-    """BLIP's matching head, its weights from safetensors alone.
+    """Build a BLIP pair scorer, with weights from safetensors only.
 
     Args:
         name: folder or hub name of a BLIP for retrieval.
         head: see `BlipMatching`.
         precision: ``"auto"``: half precision on a GPU.
-        batch_size: pairs at once.
+        batch_size: number of pairs per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError: no such folder, or a file that it lacks.
+        FileNotFoundError: the folder or a file in it does not exist.
         ConnectionError: the hub cannot be reached.
-        ValueError: weights of another architecture or task, or a processor that does not fit.
+        ValueError: weights of another architecture or task, or a wrong processor.
     """
     folder = model_folder(name, instead="matching=joint_space, which needs no download")
     with damage_named(name):
         kind = read_json(folder / "config.json").get("model_type")
     if kind != "blip":
         raise ValueError(
-            f"{name}: weights of {kind!r}, not of BLIP; give a BLIP for retrieval such as "
+            f"{name} is {kind!r}, not BLIP; give a BLIP for retrieval such as "
             "Salesforce/blip-itm-base-coco"
         )
     from transformers import BlipForImageTextRetrieval

@@ -1,4 +1,4 @@
-"""CLIP: any of open_clip's by name and weights, or a local folder of open_clip or transformers."""
+"""CLIP encoders of open_clip by name and weights, or from a folder of open_clip or transformers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MAX_TOKENS = 77  # of a text, marks at its ends counted, as CLIP was trained
 
 
 class HubClip(nn.Module):
-    """A CLIP of transformers as open_clip has it.
+    """CLIP of transformers with open_clip's interface.
 
     Args:
-        network: gives ``get_image_features`` and ``get_text_features``.
-        image_size: side of the photos in pixels.
+        network: network with ``get_image_features`` and ``get_text_features``.
+        image_size: side of the photos, in pixels.
     """
 
     def __init__(self, network: Any, *, image_size: int) -> None:
@@ -40,11 +40,11 @@ class HubClip(nn.Module):
         self.visual = SimpleNamespace(image_size=image_size)
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Embeddings ``(B, D)`` of normalised pixels ``(B, 3, H, W)``."""
+        """Return embeddings ``(B, D)`` of normalised pixels ``(B, 3, H, W)``."""
         return _vectors(self.network.get_image_features(pixel_values=pixels))
 
     def encode_text(self, tokens: Tensor) -> Tensor:
-        """Embeddings ``(B, D)`` of tokens ``(B, T)``; no token attends to the padding behind it."""
+        """Return embeddings ``(B, D)`` of tokens ``(B, T)``; padding has no influence."""
         return _vectors(self.network.get_text_features(input_ids=tokens))
 
 
@@ -53,24 +53,24 @@ def _vectors(output: Any) -> Tensor:
 
 
 def load_hub_clip(folder: Path) -> dict[str, Any]:
-    """``model``, ``preprocess`` and ``tokenize`` of a `captioning.vision.clip.ClipEncoder`.
+    """Return ``model``, ``preprocess`` and ``tokenize`` for a `ClipEncoder`.
 
     Args:
-        folder: folder of a CLIP, its tokenizer and its ``preprocessor_config.json``.
+        folder: folder with a CLIP, its tokenizer and its ``preprocessor_config.json``.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: another model, weights that lack tensors, or photos that are not squares.
+        ValueError: another model, missing tensors, or non-square photos.
     """
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
-            f"{folder}: no open_clip_config.json, nor config.json; give a folder of open_clip or "
-            "of transformers"
+            f"{folder} has neither open_clip_config.json nor config.json; give a folder of "
+            "open_clip or transformers"
         )
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "clip":
         raise ValueError(
-            f"{folder}: weights of {kind!r}, not of a CLIP; similarity=siglip reads SigLIP"
+            f"{folder} holds a {kind!r} model, not a CLIP; for SigLIP set similarity=siglip"
         )
     library: Any = importlib.import_module("transformers")  # slow, and needed here only
     network = load_network(library.CLIPModel, folder, name=str(folder), kind="a CLIP")
@@ -80,8 +80,8 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
     side = preprocess.transforms[1].size[0]
     if side != config.vision_config.image_size:
         raise ValueError(
-            f"{folder}: photos of {side} pixels by preprocessor_config.json, of "
-            f"{config.vision_config.image_size} by config.json; give the weights' own files"
+            f"{folder}: photos have {side} pixels in preprocessor_config.json, but "
+            f"{config.vision_config.image_size} in config.json; give the files of one model"
         )
 
     def tokenize(texts: Sequence[str]) -> Tensor:
@@ -95,12 +95,12 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
 
 
 def _preprocess(folder: Path) -> transforms.Compose:
-    """As CLIP's authors and open_clip make photos ready."""
+    """Return the preprocessing of CLIP's authors and open_clip."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         path = folder / "processor_config.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder}: no preprocessor_config.json; give the model's own")
+        raise FileNotFoundError(f"{folder} has no preprocessor_config.json; add the model's file")
     content = read_json(path)
     content = content.get("image_processor", content)
     short, crop = content["size"], content["crop_size"]
@@ -123,11 +123,11 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
 
 class ClipEncoder:
-    """Images and texts into the space of a CLIP model.
+    """Encode images and texts in the joint space of a CLIP model.
 
     Attributes:
-        space: name of model and weights, such as ``"ViT-B-32/openai"``; also names scores.
-        preprocess: a photo to the model's input.
+        space: name of model and weights, such as ``"ViT-B-32/openai"``; also used in score names.
+        preprocess: function from a photo to the model's input.
     """
 
     def __init__(
@@ -141,16 +141,16 @@ class ClipEncoder:
         batch_size: int = 64,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Wrap a model; usually `build_clip`.
+        """Wrap a model; `build_clip` is the usual way.
 
         Args:
-            model: gives ``encode_image`` and ``encode_text``.
-            preprocess: an RGB image to ``(3, H, W) float32``.
-            tokenize: texts to ``(B, T) int64``; texts that are too long are cut.
-            space: see the class.
-            max_tokens: from which on texts are cut, which is logged once.
-            batch_size: images or texts at once.
-            device: where the model runs; it comes there when it is first used.
+            model: model with ``encode_image`` and ``encode_text``.
+            preprocess: function from an RGB image to ``(3, H, W) float32``.
+            tokenize: function from texts to ``(B, T) int64``; long texts are truncated.
+            space: name of model and weights.
+            max_tokens: maximum tokens of a text; truncation is logged once.
+            batch_size: number of images or texts per batch.
+            device: device of the model, moved there on first use.
         """
         self._place = Resident(model, device=device, precision="float32")
         self.model: Any = self._place.network
@@ -166,15 +166,15 @@ class ClipEncoder:
 
     @property
     def dim(self) -> int:
-        """Size of an embedding."""
+        """Embedding size."""
         return int(self.embed_texts([""]).shape[1])
 
     def prepare(self, photo: Image.Image) -> Tensor:
-        """Pixels ``(3, H, W) float32`` that `embed_photos` takes in place of a photo."""
+        """Return pixels ``(3, H, W) float32``, which `embed_photos` accepts instead of a photo."""
         return self.preprocess(photo.convert("RGB"))
 
     def embed_photos(self, photos: Sequence[Image.Image | Tensor]) -> Tensor:
-        """Unit vectors ``(I, size) float32`` of RGB photos of any size, on the CPU.
+        """Return unit vectors ``(I, size) float32`` of RGB photos of any size, on the CPU.
 
         Photos may be results of `prepare`.
 
@@ -188,14 +188,14 @@ class ClipEncoder:
         return self._embed(photos, prepared, "encode_image")
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), size) float32`` of texts, on the CPU.
+        """Return unit vectors ``(len(texts), size) float32`` of texts, on the CPU.
 
         Raises:
-            TypeError: one text instead of a list.
+            TypeError: a string instead of a list.
             ValueError: no texts.
         """
         if isinstance(texts, str):
-            raise TypeError("texts must be a list of text: put a single text into a list")
+            raise TypeError("texts must be a list of strings: put a single text into a list")
 
         def prepared(batch: Sequence[str]) -> Tensor:
             ids = self._tokenize(list(batch))
@@ -205,11 +205,11 @@ class ClipEncoder:
         return self._embed(texts, prepared, "encode_text")
 
     def fits(self, texts: Sequence[str]) -> list[bool]:
-        """Whether each text has fewer tokens than are read."""
+        """Whether each text is shorter than the maximum number of tokens."""
         return [not reaches for reaches in self._reaches(self._tokenize(list(texts)))]
 
     def _reaches(self, ids: Tensor) -> list[bool]:
-        """Whether texts have as many tokens as are read: shorter ones end with padding, twice."""
+        """Whether texts fill all token positions: shorter texts end with two padding tokens."""
         if ids.shape[1] < self._limit.most:
             return [False] * len(ids)
         return (ids[:, -2] != ids[:, -1]).tolist()
@@ -222,7 +222,7 @@ class ClipEncoder:
         self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Tensor], encode: str
     ) -> Tensor:
         if not items:
-            raise ValueError("nothing to embed: give at least one image or text")
+            raise ValueError("no images or texts to embed: give at least one")
         parts = []
         with self._place.used() as model:
             for start in range(0, len(items), self._batch_size):
@@ -239,20 +239,20 @@ def build_clip(
     batch_size: int = 64,
     device: str | torch.device = "auto",
 ) -> ClipEncoder:
-    """A CLIP model by name.
+    """Build a CLIP encoder by name.
 
     Args:
         name: one of open_clip's models, ``"hf-hub:OWNER/NAME@COMMIT"``, or a folder of open_clip or
             of transformers, with weights. The latter does not need open_clip.
-        weights: one of open_clip's tags with a commit of the hub (``"openai@COMMIT"``), or a
-            ``.safetensors`` or torch file; the hub name or folder brings its own: None.
-        batch_size: images or texts at once.
+        weights: open_clip tag with a commit of the hub (``"openai@COMMIT"``), or a
+            ``.safetensors`` or torch file; None: weights of the hub name or folder.
+        batch_size: number of images or texts per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
         ModuleNotFoundError: open_clip is not installed.
-        FileNotFoundError: a folder without its files.
-        ValueError: an unknown name or tag, weights that do not fit or that hold code, or no such
+        FileNotFoundError: a file is missing in the folder.
+        ValueError: an unknown name or tag, weights that do not match or hold code, or an invalid
             device.
         ConnectionError: the weights could not be downloaded.
     """
@@ -263,7 +263,7 @@ def build_clip(
     open_clip = _open_clip()
     source, tag = _source(name, weights, open_clip)
     file = tag if tag is None or Path(tag).is_file() else str(_tagged(name, tag, open_clip))
-    # Weights of the original CLIP need the activation that they were trained with.
+    # Weights of the original CLIP need the activation used in their training.
     published = open_clip.get_pretrained_cfg(name, tag.partition("@")[0]) if tag else {}
     quick_gelu = bool(published.get("quick_gelu"))
     try:
@@ -273,7 +273,7 @@ def build_clip(
     except Exception as error:  # open_clip wraps what the hub and the readers raise
         raise ValueError(
             f"{file or name}: unreadable weights for {name} ({error}); give a "
-            ".safetensors file, or a torch file that holds tensors alone"
+            ".safetensors file, or a torch file that holds only tensors"
         ) from error
     return ClipEncoder(
         model=model,
@@ -287,7 +287,7 @@ def build_clip(
 
 
 def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str, str | None]:
-    """open_clip's name of the model and of its weights, checked before anything is fetched."""
+    """Return open_clip's names of model and weights, checked before any download."""
     tag = None if weights is None else str(weights)
     if name.startswith("hf-hub:"):
         folder = model_folder(
@@ -302,7 +302,7 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
     if name not in open_clip.list_models():
         near = difflib.get_close_matches(name, open_clip.list_models(), 5)
         raise ValueError(
-            f"unknown CLIP model {name!r}: no folder, and none of open_clip's, such as {near}"
+            f"unknown CLIP model {name!r}: no folder, and no model of open_clip, such as {near}"
         )
     tags = open_clip.list_pretrained_tags_by_model(name)
     if tag is None or (tag.partition("@")[0] not in tags and not Path(tag).is_file()):
@@ -311,17 +311,17 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
 
 
 def _tagged(name: str, tag: str, open_clip: Any) -> Path:
-    """The file of weights that open_clip knows by a tag, at a commit of the hub."""
+    """Download the weights file that belongs to an open_clip tag, at a commit of the hub."""
     plain, _, commit = tag.partition("@")
     repository = str(open_clip.get_pretrained_cfg(name, plain).get("hf_hub") or "").strip("/")
     if repository.count("/") != 1:
         raise ValueError(f"weights {plain!r} of {name} are not on the hub; give weights=FILE")
-    instead = f"weights=FILE (a tag takes the commit as {plain}@COMMIT)"
+    instead = f"weights=FILE (add the commit to a tag as {plain}@COMMIT)"
     folder = model_folder(
         f"{repository}@{commit}", instead=instead, marker=CONFIG, files=(WEIGHTS,)
     )
     if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{name}: the hub has no {WEIGHTS} of {tag}; give weights=FILE")
+        raise FileNotFoundError(f"{name}: the hub lacks {WEIGHTS} for {tag}; give weights=FILE")
     return folder / WEIGHTS
 
 

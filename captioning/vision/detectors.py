@@ -1,7 +1,7 @@
-"""Detectors of objects: photos to labelled boxes, by torchvision, transformers or ONNX.
+"""Object detectors of torchvision, transformers or ONNX, which return labelled boxes of photos.
 
-Each is called with photos in RGB and gives the `Region`s of each photo in its pixels, by falling
-confidence. Nothing here is trained.
+A detector is called with RGB photos, and returns each photo's `Region`s in pixels, by falling
+confidence. Detectors are not trained here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ONNX_OUTPUTS = ("boxes", "scores", "labels")
 
 
 class AbstractDetector(ABC):
-    """Photos to regions.
+    """Base class of detectors, which find the regions of photos.
 
     Args:
         identity: name of the detector, for the file of detections.
-        threshold: lowest confidence, in [0, 1].
-        max_regions: most regions of a photo.
-        max_overlap: maximum IoU of two boxes of a label; above it the more confident one remains.
+        threshold: minimum confidence, in [0, 1].
+        max_regions: maximum regions per photo.
+        max_overlap: maximum IoU of two boxes with one label; the less confident box is dropped.
 
     Raises:
         ValueError: a setting out of its range.
@@ -61,10 +61,10 @@ class AbstractDetector(ABC):
         self.max_regions = max_regions
 
     def __call__(self, photos: Sequence[Image.Image]) -> list[tuple[Region, ...]]:
-        """The regions of each photo, by falling confidence.
+        """Return the regions of each photo, by falling confidence.
 
         Raises:
-            ValueError: the network gives a class that has no name, or numbers that are not finite.
+            ValueError: a class without name, or numbers that are not finite.
         """
         with torch.inference_mode():
             outputs = self.raw(photos)
@@ -75,20 +75,20 @@ class AbstractDetector(ABC):
 
     @abstractmethod
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Per photo: corners ``(R, 4)`` in its pixels, confidences ``(R,)``, classes ``(R,)``."""
+        """Return corners ``(R, 4)`` in pixels, confidences and classes ``(R,)`` of each photo."""
 
     @abstractmethod
     def name_of(self, number: int) -> str | None:
-        """Name of a class of the network; None if it has none."""
+        """Return the name of a class of the network; None if it has none."""
 
     def _regions(
         self, boxes: Tensor, scores: Tensor, classes: Tensor, size: tuple[int, int]
     ) -> tuple[Region, ...]:
         if not (boxes.isfinite().all() and scores.isfinite().all()):
-            raise ValueError(f"{self.identity}: boxes or confidences that are not finite numbers")
+            raise ValueError(f"{self.identity} returned boxes or confidences that are not finite")
         boxes = clip_boxes_to_image(boxes.float().cpu(), (size[1], size[0]))
         scores, classes = scores.float().cpu(), classes.long().cpu()
-        # as they are written: rounding may leave nothing of a sliver
+        # checked as written: rounding may leave a very thin box without area
         rounded = [tuple(round(value, 2) for value in box) for box in boxes.tolist()]
         filled = torch.tensor([x1 < x2 and y1 < y2 for x1, y1, x2, y2 in rounded], dtype=torch.bool)
         rows = torch.nonzero(filled & (scores >= self.threshold)).flatten()
@@ -106,26 +106,26 @@ class AbstractDetector(ABC):
         name = self.name_of(number)
         if name is None:
             raise ValueError(
-                f"{self.identity}: class {number} has no name; give the labels of this network"
+                f"{self.identity}: class {number} has no name; give the class names of this network"
             )
         return name.lower()
 
 
 class TorchvisionDetector(AbstractDetector):
-    """A detector of torchvision, in evaluation.
+    """Detector of torchvision in evaluation mode.
 
     Args:
-        name: its builder, such as ``fasterrcnn_resnet50_fpn_v2``.
-        weights: ``DEFAULT`` or other weights of torchvision, which are fetched, or the file of a
+        name: torchvision's builder, such as ``fasterrcnn_resnet50_fpn_v2``.
+        weights: ``DEFAULT`` or other torchvision weights, which are downloaded; or a file with a
             ``state_dict`` (``.safetensors`` or ``.pt``).
-        labels: file of class names, one a line, the first for class 1 (0 is the background); needed
-            with your own weights.
+        labels: file of class names, one per line, the first for class 1 (0 is the background);
+            required with your own weights.
         device: device of the network; ``"auto"`` takes a GPU if there is one.
         **options: options of `AbstractDetector`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown builder, weights that do not fit, or no such device.
+        FileNotFoundError: a file does not exist.
+        ValueError: an unknown builder, weights that do not match, or an invalid device.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class TorchvisionDetector(AbstractDetector):
         self.device = chosen_device(device)
         if name not in list_models(module=detection):
             known_names = ", ".join(list_models(module=detection))
-            raise ValueError(f"detector {name!r} is not one of torchvision's: {known_names}")
+            raise ValueError(f"torchvision has no detector {name!r}; choose from {known_names}")
         if labels is None:
             network, self._names = _published(name, weights)
         else:
@@ -163,7 +163,7 @@ class TorchvisionDetector(AbstractDetector):
 
 
 class TransformersDetector(AbstractDetector):
-    """A detector of transformers, such as DETR, RT-DETR or YOLOS; its config names the classes.
+    """Detector of transformers, such as DETR, RT-DETR or YOLOS; its config names the classes.
 
     Args:
         model: folder of a saved model and its image processor, or a name on the hub.
@@ -172,7 +172,7 @@ class TransformersDetector(AbstractDetector):
 
     Raises:
         FileNotFoundError, ConnectionError: see `captioning.runtime.model_folder.model_folder`.
-        ValueError: weights are missing, or no such device.
+        ValueError: weights are missing, or the device is invalid.
     """
 
     def __init__(self, *, model: str, device: Device = "cpu", **options: Any) -> None:
@@ -202,24 +202,24 @@ class TransformersDetector(AbstractDetector):
 
 
 class OnnxDetector(AbstractDetector):
-    """Your own detector as an ONNX file, run by onnxruntime.
+    """User's own detector as an ONNX file, run by onnxruntime.
 
-    Its single input is a photo ``(1, 3, H, W)`` or ``(3, H, W)`` with values in [0, 1]; if the file
-    fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores`` and
-    ``labels``, as in exports of torchvision's detectors, corners in pixels of the input.
+    The only input is a photo ``(1, 3, H, W)`` or ``(3, H, W)`` with values in [0, 1]; if the file
+    fixes H and W, photos are resized. The outputs must be named ``boxes``, ``scores`` and
+    ``labels``, as in exports of torchvision's detectors, with corners in pixels of the input.
 
     Args:
-        model: the file.
-        labels: file of class names, one a line.
-        first_class: the class of its first line; 1 where 0 is the background.
+        model: path of the ONNX file.
+        labels: file of class names, one per line.
+        first_class: class of the first line; 1 if 0 is the background.
         device: device of the network; devices other than ``cpu`` need an onnxruntime built for
             them, and ``"auto"`` takes a GPU if there is one and onnxruntime supports it.
         **options: options of `AbstractDetector`.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: a file does not exist.
         ModuleNotFoundError: onnxruntime is not installed.
-        ValueError: not an ONNX file, other inputs or outputs, or no such device.
+        ValueError: not an ONNX file, other inputs or outputs, or an invalid device.
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class OnnxDetector(AbstractDetector):
         outputs = {output.name for output in self._session.get_outputs()}
         if not outputs >= set(ONNX_OUTPUTS) or len(self._input.shape) not in (3, 4):
             raise ValueError(
-                f"{model}: must take photos (1, 3, H, W) and give {', '.join(ONNX_OUTPUTS)}: it "
-                f"takes {self._input.shape} and gives {', '.join(sorted(outputs))}"
+                f"{model} must take photos (1, 3, H, W) and return {', '.join(ONNX_OUTPUTS)}, but "
+                f"it takes {self._input.shape} and returns {', '.join(sorted(outputs))}"
             )
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -264,68 +264,66 @@ class OnnxDetector(AbstractDetector):
 
 
 def read_labels(path: str | Path) -> list[str]:
-    """Class names, one a line.
+    """Read class names from a file, one per line.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: the file is empty or has an empty line.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; labels= is a file of class names")
+        raise FileNotFoundError(f"{path}: no such file; labels= must be a file of class names")
     names = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
     while names and not names[-1]:
         names.pop()
     if not names or not all(names):
-        raise ValueError(
-            f"{path}: must hold a class name in every line; an empty line hides a class"
-        )
+        raise ValueError(f"{path} must hold one class name per line: fill or remove the empty line")
     return names
 
 
 def _published(name: str, weights: str) -> tuple[nn.Module, Sequence[str]]:
-    """A network of torchvision with its published weights, and the names of its classes."""
+    """Return a torchvision network with its published weights, and its class names."""
     published = get_model_weights(name)
     if weights not in published.__members__:
         raise ValueError(
-            f"weights {weights!r} are not torchvision's weights for {name} "
-            f"({', '.join(published.__members__)}); a file of weights needs labels=FILE too"
+            f"torchvision has no weights {weights!r} for {name} (it has "
+            f"{', '.join(published.__members__)}); a weights file also needs labels=FILE"
         )
     try:
         network = get_model(name, weights=published[weights])
     except OSError as error:
         raise ConnectionError(
-            f"the weights of {name!r} could not be downloaded ({error}); fetch them on a machine "
-            f"with "
+            f"the weights of {name!r} could not be downloaded ({error}); download them on a "
+            f"machine with "
             "network and give weights=FILE labels=FILE"
         ) from error
     return network, published[weights].meta["categories"]
 
 
 def _fill(network: nn.Module, path: Path) -> None:
-    """Load weights, strictly."""
+    """Load weights strictly."""
     try:
         network.load_state_dict(read_weights(path))
     except RuntimeError as error:
         raise ValueError(
-            f"{path}: not the weights of this detector with as many classes as labels= names, and "
-            f"the background: {error}"
+            f"{path} does not hold weights of this detector with the number of classes in labels= "
+            f"plus the background: {error}"
         ) from error
 
 
 def onnx_session(path: Path, device: str) -> Any:
-    """A session of onnxruntime.
+    """Open an ONNX file with onnxruntime.
 
     Args:
-        path: the ONNX file.
-        device: ``"auto"`` takes a GPU if there is one that onnxruntime is built for.
+        path: path of the ONNX file.
+        device: ``"auto"`` takes a GPU if onnxruntime supports one.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: the file does not exist.
         ModuleNotFoundError: onnxruntime is not installed.
-        ValueError: not an ONNX file, or onnxruntime has no such device.
+        ValueError: not an ONNX file, or onnxruntime does not support the device.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
+        raise FileNotFoundError(f"{path}: no such file; model= must be a detector's ONNX file")
     onnxruntime = import_extra("onnxruntime", extra="onnx", purpose="ONNX detectors")
     available = onnxruntime.get_available_providers()
     if device == "auto":
@@ -335,12 +333,12 @@ def onnx_session(path: Path, device: str) -> Any:
     provider = f"{kind.upper()}ExecutionProvider"
     if provider not in available:
         raise ValueError(
-            f"device={device}: this onnxruntime has no {provider}; for GPUs of NVIDIA install "
-            "onnxruntime-gpu in its place, or set device=cpu"
+            f"device={device}: this onnxruntime lacks {provider}; for NVIDIA GPUs install "
+            "onnxruntime-gpu instead of onnxruntime, or set device=cpu"
         )
     number = number or (str(own_gpu()) if kind == "cuda" else "")
     options = {"device_id": number} if number else {}
     try:
         return onnxruntime.InferenceSession(path.read_bytes(), providers=[(provider, options)])
     except Exception as error:  # onnxruntime's errors share no other class
-        raise ValueError(f"{path}: not an ONNX file that onnxruntime runs: {error}") from error
+        raise ValueError(f"{path}: onnxruntime cannot load this ONNX file: {error}") from error

@@ -1,4 +1,4 @@
-"""SigLIP, SigLIP 2 and CLIP in the format of transformers, by folder or hub name."""
+"""SigLIP, SigLIP 2 and CLIP encoders of transformers, by folder or hub name."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ KINDS = ("siglip", "siglip2", "clip")
 
 
 class DualEncoder:
-    """Photos and texts into one space, by a network with an encoder for each; a `JointEmbedder`.
+    """Encode photos and texts in one space with two encoders; a `JointEmbedder`.
 
     Args:
-        network: gives ``get_image_features`` and ``get_text_features``.
+        network: network with ``get_image_features`` and ``get_text_features``.
         processor: processor of photos and texts.
-        space: name of the weights; also names scores.
-        precision: the network's precision; vectors are single precision.
-        batch_size: photos or texts at once.
+        space: name of the weights; also used in score names.
+        precision: precision of the network; embeddings have single precision.
+        batch_size: number of photos or texts per batch.
         device: device of the network; ``"auto"`` takes a GPU if there is one.
 
     Attributes:
-        sigmoid: scale and bias of SigLIP's probability; None for CLIP.
+        sigmoid: scale and bias of SigLIP's match probability; None for CLIP.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DualEncoder:
         self._digest = weights_digest(network)
         self._place = Resident(network, device=device, precision=precision)
         self._processor, self.space, self._batch_size = processor, space, batch_size
-        # SigLIP was trained on texts of one length whose padding it reads, without a mask.
+        # SigLIP was trained on texts padded to one length, and reads the padding without a mask.
         most = int(network.config.text_config.max_position_embeddings)
         self._limit = ReadingLimit(space, most)
         self._text_options: dict[str, Any] = {
@@ -67,20 +67,20 @@ class DualEncoder:
 
     @property
     def identity(self) -> str:
-        """Name of the weights with a hash of them, and the precision."""
+        """Name and hash of the weights, and the precision."""
         return f"{self.space.replace('/', '-')}-{self._digest}-{str(self._place.dtype)[6:]}"
 
     @property
     def dim(self) -> int:
-        """Size of an embedding."""
+        """Embedding size."""
         return int(self.embed_texts(["a"]).shape[1])
 
     def prepare(self, photo: Image.Image) -> Any:
-        """The network's input that `embed_photos` takes in place of a photo."""
+        """Return the network's input, which `embed_photos` accepts instead of a photo."""
         return self._processor(images=[photo], return_tensors="pt")
 
     def embed_photos(self, photos: Sequence[Image.Image | Mapping[str, Tensor]]) -> Tensor:
-        """Unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
+        """Return unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
 
         Photos may be results of `prepare`.
 
@@ -97,14 +97,14 @@ class DualEncoder:
         return self._embed(photos, prepared, "get_image_features")
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), D) float32`` of texts, on the CPU; long ones are cut.
+        """Return unit vectors ``(len(texts), D) float32`` of texts, on the CPU; long texts are cut.
 
         Raises:
-            TypeError: one text instead of a list.
+            TypeError: a string instead of a list.
             ValueError: no texts.
         """
         if isinstance(texts, str):
-            raise TypeError("texts must be a list of text: put a single text into a list")
+            raise TypeError("texts must be a list of strings: put a single text into a list")
 
         def prepared(batch: Sequence[str]) -> Any:
             inputs = self._tokens(batch)
@@ -116,32 +116,32 @@ class DualEncoder:
         return self._embed(texts, prepared, "get_text_features")
 
     def fits(self, texts: Sequence[str]) -> list[bool]:
-        """Whether each text has fewer tokens than are read."""
+        """Whether each text is shorter than the maximum number of tokens."""
         return [not reaches for reaches in self._reaches(self._tokens(texts)["input_ids"])]
 
     def _tokens(self, texts: Sequence[str]) -> Any:
         return self._processor(text=list(texts), return_tensors="pt", **self._text_options)
 
     def _reaches(self, ids: Tensor) -> list[bool]:
-        """Whether texts have as many tokens as are read; the last may be an end, or padding."""
+        """Whether texts fill all token positions; the last token may be an end or padding."""
         if ids.shape[1] < self._limit.most:
             return [False] * len(ids)
         return (ids[:, -2] != self._processor.tokenizer.pad_token_id).tolist()
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the network to the CPU; the next call moves it back."""
         self._place.release()
 
     def _embed(
         self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Any], encode: str
     ) -> Tensor:
         if not items:
-            raise ValueError("nothing to embed: give at least one photo or text")
+            raise ValueError("no photos or texts to embed: give at least one")
         parts = []
         with self._place.used() as network:
             for start in range(0, len(items), self._batch_size):
                 inputs = prepared(items[start : start + self._batch_size])
-                # whole numbers stay what they are
+                # integers keep their type
                 inputs = inputs.to(self._place.device, self._place.dtype)
                 output = getattr(network, encode)(**inputs)
                 vectors = output if isinstance(output, Tensor) else output.pooler_output
@@ -158,24 +158,24 @@ def build_dual_encoder(
     batch_size: PositiveInt = 64,
     device: Device = "auto",
 ) -> DualEncoder:
-    """A SigLIP, SigLIP 2 or CLIP of transformers, its weights from safetensors alone.
+    """Build a SigLIP, SigLIP 2 or CLIP of transformers, with weights from safetensors only.
 
     Args:
         name: folder, or hub name such as ``"google/siglip2-base-patch16-224"``.
         precision: ``"auto"``: half precision on a GPU.
-        batch_size: photos or texts at once.
+        batch_size: number of photos or texts per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError: no such folder, or a file that it lacks.
+        FileNotFoundError: the folder or a file in it does not exist.
         ConnectionError: the hub cannot be reached.
-        ValueError: weights of another architecture, or a processor that does not fit them.
+        ValueError: weights of another architecture, or a wrong processor.
     """
     folder = model_folder(name, instead="similarity=joint_space, which needs no download")
     kind = read_json(folder / "config.json").get("model_type")
     if kind not in KINDS:
         raise ValueError(
-            f"{name}: weights of {kind!r}, not one of {KINDS}; give a folder such as that of "
+            f"{name} holds a {kind!r} model, not one of {KINDS}; give a folder or name such as "
             "google/siglip2-base-patch16-224"
         )
     from transformers import AutoModel

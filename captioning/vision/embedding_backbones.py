@@ -1,4 +1,4 @@
-"""Encoders of full photos as backbones of one cell, so that embeddings are cached like features."""
+"""Backbones of one cell per photo, so that photo embeddings are cached like grid features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from captioning.vision.joint_space import JointSpaceEncoder
 
 @loadable
 class JointSpaceBackbone(nn.Module):
-    """The photo encoder of the small joint space: one embedding a photo.
+    """Photo encoder of the small joint space as a backbone: one embedding per photo.
 
     It has the attributes of `captioning.vision.backbones.Backbone`.
     """
@@ -30,31 +30,31 @@ class JointSpaceBackbone(nn.Module):
         self.grid_size, self.num_cells = (1, 1), 1
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """See `Backbone.normalise`."""
+        """Convert pixels for the network; see `Backbone.normalise`."""
         return self.backbone.normalise(pixels)
 
     def fitted(self, image: Image.Image) -> Image.Image:
-        """See `Backbone.fitted`."""
+        """Resize a photo; see `Backbone.fitted`."""
         return self.backbone.fitted(image)
 
     def grid(self, images: Tensor) -> Tensor:
-        """Unit vectors ``(B, 1, dim)`` of normalised pixels."""
+        """Return unit vectors ``(B, 1, dim)`` of normalised pixels."""
         cells = self.backbone.grid(images)
         return self.heads.embed_pooled(self.heads.pool(cells)).unsqueeze(1)
 
     def for_inference(self, device: torch.device | str) -> JointSpaceBackbone:
-        """A frozen copy on ``device``."""
+        """Return a frozen copy on ``device``."""
         return _frozen_copy(self, device)
 
 
 @loadable
 class ClipBackbone(nn.Module):
-    """The photo encoder of a CLIP: one embedding a photo, resized and cropped as its authors do.
+    """Photo encoder of a CLIP as a backbone: one embedding per photo, cropped as in CLIP.
 
     It has the attributes of `captioning.vision.backbones.Backbone`.
 
     Raises:
-        ValueError: the model's input is not square, or its preprocessing is not supported here.
+        ValueError: the model's input is not square, or its preprocessing is not supported.
     """
 
     _mean: Tensor
@@ -66,12 +66,12 @@ class ClipBackbone(nn.Module):
         sides = set(np.atleast_1d(self.model.visual.image_size).tolist())
         steps = list(getattr(encoder.preprocess, "transforms", ()))
         kinds = [type(step).__name__ for step in steps]
-        # open_clip has a ToTensor of its own beside torchvision's
+        # open_clip has its own ToTensor besides torchvision's
         last_kinds = [kind.removeprefix("Maybe") for kind in kinds[-2:]]
         if len(sides) != 1 or last_kinds != ["ToTensor", "Normalize"]:
             raise ValueError(
-                f"{encoder.space}: photos must be squares of pixels, scaled and normalised: got "
-                f"sides {sorted(sides)}, made ready by {kinds}; choose another CLIP"
+                f"{encoder.space}: photos must be square, scaled and normalised: got "
+                f"sides {sorted(sides)}, prepared by {kinds}; choose another CLIP"
             )
         (self.image_size,) = sides
         self._shape, normalise = steps[:-2], steps[-1]
@@ -82,23 +82,23 @@ class ClipBackbone(nn.Module):
             self.register_buffer(name, scaled, persistent=False)
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Pixels ``(B, 3, H, W) uint8`` as the ``float32`` input of `grid`."""
+        """Convert pixels ``(B, 3, H, W) uint8`` to the ``float32`` input of `grid`."""
         return (pixels.to(torch.float32) - self._mean) / self._std
 
     def fitted(self, image: Image.Image) -> Image.Image:
-        """The photo, resized to ``image_size`` squared."""
+        """Resize a photo to ``image_size`` squared."""
         for step in self._shape:
             image = step(image)
         return image
 
     def grid(self, images: Tensor) -> Tensor:
-        """Unit vectors ``(B, 1, dim)`` of normalised pixels, or of ``uint8``."""
+        """Return unit vectors ``(B, 1, dim)`` of pixels, normalised or ``uint8``."""
         if images.dtype == torch.uint8:
             images = self.normalise(images)
         return nn.functional.normalize(self.model.encode_image(images), dim=-1).unsqueeze(1)
 
     def for_inference(self, device: torch.device | str) -> ClipBackbone:
-        """A frozen copy on ``device``."""
+        """Return a frozen copy on ``device``."""
         return _frozen_copy(self, device)
 
 

@@ -1,8 +1,8 @@
-"""The small joint space of photos and sentences: two heads over frozen networks.
+"""Small joint space of photos and sentences: two trained heads on frozen networks.
 
-A photo is the pooled grid of a frozen `Backbone`; a sentence is the vector of a frozen sentence
-encoder. A small network maps each into one space, where a dot product is a cosine. The heads in
-this package were trained on one set of photos (``weights/joint_space.json``);
+A photo is represented by the pooled grid of a frozen `Backbone`, a sentence by a frozen sentence
+encoder. A small head maps each into one space, where a dot product is a cosine. The packaged
+heads were trained on one set of photos (``weights/joint_space.json``);
 `captioning.training.joint_heads` trains others. This is not CLIP, and its similarities must not be
 reported under that name.
 """
@@ -33,11 +33,11 @@ WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
 
 
 class JointSpace(nn.Module):
-    """Two heads into one space.
+    """Two heads that map photos and sentences into one space.
 
     Attributes:
-        settings: the arguments, to build the same heads again.
-        log_scale: logarithm of the factor on cosines in the contrastive loss (1 / temperature).
+        settings: constructor arguments, to rebuild the heads.
+        log_scale: log of the scale of cosines in the contrastive loss (1 / temperature).
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class JointSpace(nn.Module):
         input_dropout: DropRate = 0.2,
         pooling: Pooling = "mean",
     ) -> None:
-        """Heads with new weights.
+        """Create heads with new weights.
 
         Args:
-            image_size: D of the grid features.
-            sentence_size: sentence size of the sentence vectors.
+            image_size: dimension D of the grid features.
+            sentence_size: dimension of the sentence vectors.
             width: hidden units of each head.
-            size: dimensions of the joint space.
-            dropout: share of hidden units left out in training, in [0, 1).
-            input_dropout: share of pooled features and sentence values left out, in [0, 1).
-            pooling: ``"mean"`` over the grid, or ``"mean_max"``, mean and maximum side by side.
+            size: dimension of the joint space.
+            dropout: dropout of hidden units in training, in [0, 1).
+            input_dropout: dropout of pooled features and sentence values, in [0, 1).
+            pooling: ``"mean"`` over the grid, or ``"mean_max"``: mean and maximum concatenated.
 
         Raises:
             ValueError: an unknown pooling.
@@ -83,9 +83,9 @@ class JointSpace(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())
 
     def pool(self, regions: Tensor) -> Tensor:
-        """One vector a photo ``(I, P) float32`` of grid features ``(I, R, D)``.
+        """Pool grid features ``(I, R, D)`` to one vector per photo, ``(I, P) float32``.
 
-        Mean and maximum are each normalised to mean 0 and variance 1 over the D values, because
+        Mean and maximum are each normalised to mean 0 and variance 1 over D, because
         maxima are about ten times as large.
         """
         cells = regions.float()
@@ -95,11 +95,11 @@ class JointSpace(nn.Module):
         return torch.cat([nn.functional.layer_norm(part, part.shape[1:]) for part in pooled], dim=1)
 
     def embed_pooled(self, pooled: Tensor) -> Tensor:
-        """Unit vectors ``(I, size)`` of the output of `pool`."""
+        """Return unit vectors ``(I, size)`` of pooled features from `pool`."""
         return nn.functional.normalize(self.image_head(pooled), dim=-1)
 
     def embed_sentences(self, sentences: Tensor) -> Tensor:
-        """Unit vectors ``(N, size)`` of sentence vectors ``(N, sentence_size) float32``."""
+        """Return unit vectors ``(N, size)`` of sentence vectors ``(N, sentence_size) float32``."""
         return nn.functional.normalize(self.text_head(sentences), dim=-1)
 
 
@@ -117,12 +117,12 @@ def _head(
 
 
 class JointSpaceEncoder:
-    """Photos and sentences into the joint space.
+    """Encode photos and sentences in the small joint space.
 
     Attributes:
-        space: ``"joint-space"``, which also names scores.
+        space: ``"joint-space"``, also used in score names.
         heads: the trained heads.
-        backbone: the photos' frozen network.
+        backbone: the frozen photo network.
     """
 
     space = "joint-space"
@@ -135,7 +135,7 @@ class JointSpaceEncoder:
         sentences: TextEmbedder,
         device: str = "cpu",
     ) -> None:
-        """Join built parts; usually `build_joint_space`, which checks that they fit."""
+        """Combine built parts; `build_joint_space` is the usual way and checks that they match."""
         self._heads = Resident(heads, device=device, precision="float32")
         self._backbone = Resident(backbone.for_inference("cpu"), device=device, precision=None)
         self.heads, self.backbone = self._heads.network, self._backbone.network
@@ -144,25 +144,25 @@ class JointSpaceEncoder:
 
     @property
     def identity(self) -> str:
-        """Hashes of heads and backbone; heads belong to a single sentence encoder."""
+        """Hashes of heads and backbone; heads imply their sentence encoder."""
         return f"joint_space-{weights_digest(self.heads)}-{self.backbone.identity}"
 
     @property
     def dim(self) -> int:
-        """Size of an embedding."""
+        """Embedding size."""
         return int(self.heads.settings["size"])
 
     def embed_features(self, regions: Tensor) -> Tensor:
-        """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``, on the CPU."""
+        """Return unit vectors ``(I, size)`` of grid features ``(I, R, D)``, on the CPU."""
         with self._heads.used() as heads:
             return heads.embed_pooled(heads.pool(regions.to(self._heads.device))).cpu()
 
     def prepare(self, photo: Image.Image) -> Image.Image:
-        """The prepared form of a photo, which `embed_photos` accepts and otherwise makes itself."""
+        """Return the resized photo, which `embed_photos` accepts instead of a photo."""
         return self.backbone.fitted(photo.convert("RGB"))
 
     def embed_photos(self, photos: Sequence[Image.Image], batch_size: int | None = None) -> Tensor:
-        """Unit vectors ``(I, size)`` of RGB photos of any size, on the CPU."""
+        """Return unit vectors ``(I, size)`` of RGB photos of any size, on the CPU."""
         embeddings, size = [], batch_size or self._photos_at_once
         for start in range(0, len(photos), size):
             squared = [self.prepare(photo) for photo in photos[start : start + size]]
@@ -174,18 +174,18 @@ class JointSpaceEncoder:
         return torch.cat(embeddings) if embeddings else torch.zeros(0, self.dim)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), size)`` of sentences, on the CPU."""
+        """Return unit vectors ``(len(texts), size)`` of sentences, on the CPU."""
         vectors = self._sentences.embed_texts(texts)
         with self._heads.used() as heads:
             return heads.embed_sentences(vectors.to(self._heads.device)).cpu()
 
     def fits(self, texts: Sequence[str]) -> list[bool]:
-        """Whether the sentence encoder reads each text to its end; True where it does not tell."""
+        """Whether the sentence encoder reads each text to its end; True if unknown."""
         fits = getattr(self._sentences, "fits", None)
         return [True] * len(texts) if fits is None else fits(texts)
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the networks to the CPU; the next call moves them back."""
         for place in (self._heads, self._backbone):
             place.release()
         leave_device(self._sentences)
@@ -199,17 +199,17 @@ def build_joint_space(
     weights: str | Path | None = None,
     device: Device = "auto",
 ) -> JointSpaceEncoder:
-    """The joint space over a backbone and a sentence encoder.
+    """Build the joint space from a backbone, a sentence encoder and heads.
 
     Args:
-        backbone: ``efficientnet_lite0`` for the packaged heads.
-        sentences: ``minilm`` for the packaged heads.
-        weights: a file of `save_heads`; None for the packaged heads.
+        backbone: photo network; ``efficientnet_lite0`` for the packaged heads.
+        sentences: sentence encoder; ``minilm`` for the packaged heads.
+        weights: file from `save_heads`; None: the packaged heads.
         device: device of backbone and heads; ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no such device, a damaged file, or heads that were trained over other parts.
+        FileNotFoundError: the file does not exist.
+        ValueError: an invalid device, a damaged file, or heads trained with other networks.
     """
     if weights is None:
         check_shipped(WEIGHTS.with_suffix(".sha256"))
@@ -219,18 +219,18 @@ def build_joint_space(
     for part, identity in provided.items():
         if trained_over[part] != identity:
             raise ValueError(
-                f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
-                "use that one, or train heads with captioning train-space"
+                f"{path}: the heads were trained with {part} {trained_over[part]}, got {identity}; "
+                f"use the former, or train heads with captioning train-space"
             )
     return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences, device=device)
 
 
 def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences: str) -> None:
-    """Write heads in half precision, with their settings and the identities of their parts.
+    """Write heads in half precision, with their settings and the networks' identities.
 
     Args:
-        heads: trained.
-        path: a ``.safetensors`` file; replaced in one step.
+        heads: trained heads.
+        path: ``.safetensors`` file; replaced atomically.
         backbone: identity of the backbone.
         sentences: identity of the sentence encoder.
     """
@@ -241,11 +241,11 @@ def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences:
 
 
 def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
-    """Heads in evaluation mode, and the identities of the parts they were trained over.
+    """Load heads in evaluation mode, and the identities of the networks they were trained with.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it holds no heads.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds no heads.
     """
     path = Path(path)
     if not path.is_file():
@@ -257,5 +257,5 @@ def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
         heads.load_state_dict({key: tensor.float() for key, tensor in tensors.items()})
         trained_over = {part: str(about[part]) for part in ("backbone", "sentences")}
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path}: has no heads of a joint space ({error!r})") from error
+        raise ValueError(f"{path} holds no heads of a joint space ({error!r})") from error
     return heads.eval(), trained_over

@@ -1,4 +1,4 @@
-"""Values by key that are kept on disk, by any number of processes at once."""
+"""Key-value store on disk that several processes may use at the same time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 
 def key_of(*parts: str) -> str:
-    """24 hex digits that stand for the parts in their order."""
+    """Hash the parts, in order, to 24 hex digits."""
     text = json.dumps(parts, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 class LineStore:
-    """Lines of JSON, a key and a value each, in a folder; it grows by appending.
+    """Append-only store of JSON lines in a folder, with a key and a value per line.
 
-    Each process appends to its own file and reads all files, so no locks are needed. The rest of a
-    killed process's last line is skipped: that value is computed again.
+    Each process appends to its own file and reads all files, so no locks are needed. If a process
+    is killed, its incomplete last line is skipped and the value is computed again.
 
     Args:
-        folder: made when something is stored; None keeps values in memory alone.
+        folder: folder, created on the first write; None: memory only.
     """
 
     def __init__(self, folder: str | Path | None) -> None:
@@ -33,7 +33,7 @@ class LineStore:
         self._file: Path | None = None
 
     def get(self, key: str) -> Any:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         return self._loaded().get(key)
 
     def _loaded(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class LineStore:
         return self._values
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Keep values, on disk when this returns.
+        """Store values on disk before returning.
 
         Raises:
             OSError: the folder cannot be written; earlier entries remain.
@@ -63,8 +63,8 @@ class LineStore:
         except OSError as error:
             raise type(error)(
                 error.errno,
-                f"{error.strerror}; free space, or set CAPTIONING_CACHE or paths.cache= to another "
-                "folder: earlier results are kept",
+                f"{error.strerror}; free disk space, or set CAPTIONING_CACHE or paths.cache= to "
+                "another folder: earlier results are kept",
                 str(self.folder),
             ) from error
 
@@ -84,7 +84,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _item(line: bytes) -> list[Any] | None:
-    """Key and value of a line; None for what a killed process left of one."""
+    """Parse key and value of a line; None for an incomplete line of a killed process."""
     if not line.endswith(b"\n"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Scores of pairs of photo and caption, each computed once."""
+"""Scores of photo-caption pairs, each computed once and cached."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from captioning.vision.photos import load_rgb, refusals_named
 
 Pair = tuple[Path, str]
 Elsewhere = Callable[[Sequence[tuple[Path, list[str]]]], Iterator[list[list[float]]]]
-"""Scores the captions of photos: a list a photo, some photos at a time."""
+"""Function that scores the captions of photos: a list per photo, batch by batch."""
 
 
 class PairScores:
-    """How well captions fit their photos, by a scorer, with a cache.
+    """Cache of a scorer's results: how well captions fit their photos.
 
-    A score is kept under the scorer's identity, the photo's content and the caption's text: only
-    changed pairs are scored again, and an interrupted scoring resumes. With several processes each
-    scores its share of the photos.
+    Cache keys combine the scorer's identity, the photo's content and the caption's text, so only
+    changed pairs are scored again, and interrupted scoring resumes. With several processes each
+    process scores its share of the photos.
 
     Args:
-        scorer: scores pairs.
-        cache_folder: parent of all cached scores; None keeps them in memory alone.
-        photos_at_once: opened and encoded together.
-        load: opens a photo.
+        scorer: the pair scorer.
+        cache_folder: parent folder of all cached scores; None: memory only.
+        photos_at_once: number of photos opened and encoded together.
+        load: function that opens a photo.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class PairScores:
         self._photos_at_once, self._load = photos_at_once, load
         self._photo_keys = PhotoKeys(self._folder and self._folder / "photos")
         self._store: LineStore | None = None
-        # Filled alike in all processes, so that all of them know the same pairs to be missing.
+        # Read at the start in all processes, so that all of them agree on the missing pairs.
         self._known: dict[str, float] = {}
 
     @property
     def is_probability(self) -> bool:
-        """See `PairScorer`."""
+        """Whether scores are probabilities; see `PairScorer`."""
         return self.scorer.is_probability
 
     @property
     def name(self) -> str:
-        """See `PairScorer`."""
+        """Name of the score; see `PairScorer`."""
         return self.scorer.name
 
     def scores(self, pairs: Sequence[Pair]) -> Tensor:
-        """``(N,) float32``, higher is a better fit. Every process gives the same pairs.
+        """Return scores ``(N,) float32``, higher for a better fit; all processes pass equal pairs.
 
-        A scorer that ``leaves_out`` pairs, such as a served judge, gives NaN for them.
+        Scorers with ``leaves_out`` (such as a served judge) give NaN for pairs without score.
 
         Raises:
-            FileNotFoundError: a photo is not there.
-            ValueError: a photo that cannot be opened, a blank caption, or a score that is NaN.
+            FileNotFoundError: a photo does not exist.
+            ValueError: an unreadable photo, a blank caption, or a score that is NaN.
             OSError: the cache cannot be written; scores stored before remain.
         """
         keys = self._keys(pairs)
@@ -81,14 +81,14 @@ class PairScores:
         return torch.tensor([self._known[key] for key in keys], dtype=torch.float32)
 
     def fill(self, pairs: Sequence[Pair], elsewhere: Elsewhere) -> None:
-        """Have the scores that the cache lacks computed by others, and keep them.
+        """Let other processes compute the scores missing in the cache, and store them.
 
         Args:
-            pairs: pairs as `scores` takes them.
-            elsewhere: scores the captions of photos, some photos at a time, in order.
+            pairs: pairs as in `scores`.
+            elsewhere: function that scores the captions of photos, batch by batch, in order.
 
         Raises:
-            ValueError: a score is NaN, or `scores` or ``elsewhere`` raises.
+            ValueError: a score is NaN, or an error of `scores` or ``elsewhere``.
         """
         store = self._stored()
         missing = _by_photo(self._keys(pairs), pairs, lambda key: store.get(key) is not None)
@@ -98,7 +98,7 @@ class PairScores:
             store.put({k: v for values, keys in scored for k, v in zip(keys, values, strict=True)})
 
     def _keys(self, pairs: Sequence[Pair]) -> list[str]:
-        """The key of each pair in the cache."""
+        """Return the cache key of each pair."""
         for path, caption in pairs:
             if not caption.strip():
                 raise ValueError(f"{path}: a blank caption cannot be scored; leave it out")
@@ -112,18 +112,18 @@ class PairScores:
         return self._store
 
     def release(self) -> None:
-        """Leave the accelerator to others; the next call comes back."""
+        """Free the accelerator; the next call uses it again."""
         self.scorer.release()
 
     def forget(self) -> None:
-        """Drop values held in memory only: the next pairs are scored as if they were the first."""
+        """Drop values held only in memory, so that the next pairs are scored again."""
         if self._folder is None:
             self._known, self._store = {}, None
 
     def _work(
         self, photos: Sequence[Path], captions: dict[Path, dict[str, str]]
     ) -> dict[Path, dict[str, float]]:
-        """This process's share: scores by key of each photo's captions, from the store or new."""
+        """Return this process's share: cached or new scores of each photo's captions, by key."""
         store = self._stored()
         new = [path for path in photos if any(store.get(key) is None for key in captions[path])]
         with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
@@ -162,9 +162,9 @@ class PairScores:
 def _by_photo(
     keys: Sequence[str], pairs: Sequence[Pair], is_known: Callable[[str], bool]
 ) -> dict[Path, dict[str, str]]:
-    """Captions by key of each photo that are not known.
+    """Group captions with unknown scores by photo and key.
 
-    Copies of a photo have the same keys; each key is worked on for the first of them alone.
+    Copies of a photo have equal keys; only the first copy is processed.
     """
     missing: dict[Path, dict[str, str]] = {}
     listed: set[str] = set()

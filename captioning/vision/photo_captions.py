@@ -1,4 +1,4 @@
-"""Captions that a model writes for photos, each written once."""
+"""Captions that a model writes for photos, each generated once and cached."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from captioning.vision.photo_keys import PhotoKeys
 
 
 class PhotoCaptions:
-    """A captioner with a cache of its captions.
+    """Cache of a captioner's captions.
 
-    Captions are kept under the captioner's identity and the photo's content, so captioned photos
-    cost nothing, and an interrupted run resumes. With several processes each writes for its share
-    of the photos.
+    Cache keys combine the captioner's identity and the photo's content: captioned photos
+    cost nothing, and an interrupted run resumes. With several processes each process captions its
+    share of the photos.
 
     Args:
-        captioner: writes captions.
-        cache_folder: parent of all cached captions; None keeps them in memory alone.
+        captioner: the captioner.
+        cache_folder: parent folder of all cached captions; None: memory only.
     """
 
     def __init__(self, *, captioner: CaptionWriter, cache_folder: str | Path | None = None) -> None:
@@ -31,29 +31,29 @@ class PhotoCaptions:
         self._folder = None if cache_folder is None else Path(cache_folder)
         self._photo_keys = PhotoKeys(self._folder and self._folder / "photos")
         self._store: LineStore | None = None
-        # Filled alike in all processes, so that all of them know the same photos to be missing.
+        # Read at the start in all processes, so that all of them agree on the missing photos.
         self._known: dict[str, list[str]] = {}
 
     @property
     def name(self) -> str:
-        """The captioner's."""
+        """The captioner's name."""
         return self.captioner.name
 
     def captions(
         self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
     ) -> list[list[str]]:
-        """Captions of each photo, as `CaptionWriter.write_captions` orders them.
+        """Return captions of each photo, in the order of `CaptionWriter.write_captions`.
 
-        Every process gives the same photos.
+        All processes must pass equal photos.
 
         Args:
-            photos: I files.
-            beginnings: I texts of whole sentences that the captions continue, empty for whole
-                captions; the result lacks them. None: whole captions.
+            photos: paths of I photos.
+            beginnings: I texts of whole sentences that the captions continue (not part of the
+                result), empty for whole captions. None: whole captions.
 
         Raises:
-            FileNotFoundError: a photo is not there.
-            ValueError: a photo cannot be opened, or the captioner raises.
+            FileNotFoundError: a photo does not exist.
+            ValueError: a photo cannot be opened, or an error of the captioner.
             OSError: the cache cannot be written; captions stored before remain.
         """
         photo_keys, texts = self._photo_keys(photos), beginnings or [""] * len(photos)
@@ -61,7 +61,7 @@ class PhotoCaptions:
             f"{photo_keys[path]}-{key_of(text)}" if text else photo_keys[path]
             for path, text in zip(photos, texts, strict=True)
         ]
-        # Equal photos are captioned once.
+        # Identical photos are captioned once.
         missing = {
             key: (path, text)
             for key, path, text in zip(keys, photos, texts, strict=True)
@@ -72,20 +72,20 @@ class PhotoCaptions:
         return [list(self._known[key]) for key in keys]
 
     def release(self) -> None:
-        """Leave the accelerator to others; the next call comes back."""
+        """Free the accelerator; the next call uses it again."""
         self.captioner.release()
 
     def forget(self) -> None:
-        """Drop values held in memory only: the next photos count as the first."""
+        """Drop captions held only in memory, so that the next photos are captioned again."""
         if self._folder is None:
             self._known, self._store = {}, None
 
     def _work(self, keys: Sequence[str], asked: dict[str, tuple[Path, str]]) -> dict[str, Any]:
-        """This process's share: captions by key, from the store or new.
+        """Return this process's share: cached or new captions by key.
 
         Args:
-            keys: keys of what to write.
-            asked: the photo and the beginning of each.
+            keys: keys of the captions to write.
+            asked: photo and beginning of each key.
         """
         if self._store is None:
             folder = self._folder and self._folder / key_of(self.captioner.identity)
@@ -99,7 +99,7 @@ class PhotoCaptions:
             for start in range(0, len(new), size):
                 batch = new[start : start + size]
                 photos, texts = zip(*(asked[key] for key in batch), strict=True)
-                # users' own captioners may not take beginnings
+                # users' own captioners may not accept beginnings
                 begun = {"beginnings": texts} if any(texts) else {}
                 written = self.captioner.write_captions(photos, keys=batch, **begun)
                 store.put({key: _tidy(texts) for key, texts in zip(batch, written, strict=True)})
@@ -108,6 +108,6 @@ class PhotoCaptions:
 
 
 def _tidy(captions: Sequence[str]) -> list[str]:
-    """Captions without line ends and doubled spaces; repeats and empty ones are left out."""
+    """Remove line ends, doubled spaces, repeated and empty captions."""
     texts = (" ".join(caption.split()) for caption in captions)
     return list(dict.fromkeys(text for text in texts if text))

@@ -1,4 +1,4 @@
-"""Photos by their content: results for a photo are cached under its key."""
+"""Keys of photos by content, under which results for a photo are cached."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo, photo_stamp
 
 Loaded = TypeVar("Loaded")
-# That read files; hashing and decoding let go of Python's lock.
+# Threads that read files; hashing and decoding release Python's lock.
 NUM_THREADS = max(8, min(16, num_cores()))
 KEPT_AT_ONCE = 4096
 
 
 class PhotoKeys:
-    """Hashes of photos' files; a file that has not changed is not read again.
+    """Hash the files of photos; an unchanged file is not read again.
 
     Args:
-        folder: folder of hashes; None: memory alone.
+        folder: folder of stored hashes; None: memory only.
     """
 
     def __init__(self, folder: str | Path | None) -> None:
         self._store = LineStore(folder)
 
     def __call__(self, paths: Iterable[Path]) -> dict[Path, str]:
-        """The key of each photo, 24 hex digits of its content.
+        """Return the key of each photo, 24 hex digits of its content's hash.
 
         Raises:
-            FileNotFoundError: a photo that is not there.
+            FileNotFoundError: a photo does not exist.
         """
         stamps = {path: _stamp(path) for path in dict.fromkeys(paths)}
         new = [path for path, stamp in stamps.items() if self._store.get(stamp) is None]
@@ -56,7 +56,7 @@ def _stamp(path: Path) -> str:
 
 
 def key_of_content(content: bytes) -> str:
-    """The key of a photo by the content of its file, as `PhotoKeys` gives it."""
+    """Return the key of a photo's content, equal to the key from `PhotoKeys`."""
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
@@ -67,7 +67,7 @@ def _digest(path: Path) -> str:
 
 
 def content_key(path: Path) -> str:
-    """The key of a photo's content, as `PhotoKeys` gives it; empty where it cannot be read."""
+    """Return the key of a photo's content; empty if the file cannot be read."""
     try:
         return _digest(path)
     except (OSError, ValueError):
@@ -75,36 +75,36 @@ def content_key(path: Path) -> str:
 
 
 def prepared_for(judge: object, photo: Image.Image) -> Any:
-    """The prepared form of a photo, which a scorer or embedder accepts with the same results.
+    """Return the prepared form of a photo, which a scorer or embedder accepts instead.
 
-    It is the result of the method ``prepare``; without one the photo. Threads do it while the
-    network works on other photos.
+    It comes from the method ``prepare``, or is the photo if there is no such method. Threads
+    prepare photos while the network works on others.
     """
     prepare = getattr(judge, "prepare", None)
     return photo if prepare is None else prepare(photo)
 
 
 def loading_for(judge: object, load: Callable[[Path], Image.Image]) -> Callable[[Path], Any]:
-    """Opens a photo, and prepares it, see `prepared_for`."""
+    """Return a function that opens a photo and prepares it, see `prepared_for`."""
     return lambda path: prepared_for(judge, load(path))
 
 
 def read_ahead(
     paths: Sequence[Path], size: int, load: Callable[[Path], Loaded]
 ) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
-    """Results of ``load`` for photos, in batches of ``size``; see `read_batches`."""
+    """Yield the results of ``load`` for photos, loaded ahead in batches of ``size``."""
     return read_batches([paths[start : start + size] for start in range(0, len(paths), size)], load)
 
 
 def read_batches(
     batches: Sequence[Sequence[Path]], load: Callable[[Path], Loaded]
 ) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
-    """Results of ``load`` for photos, batch by batch.
+    """Yield the results of ``load`` for photos, batch by batch.
 
-    The next batch is opened while one is worked on.
+    The next batch is loaded while the caller works on the current one.
 
     Raises:
-        FileNotFoundError, ValueError: ``load`` raises them.
+        FileNotFoundError, ValueError: an error of ``load``.
     """
     if not batches:
         return

@@ -1,13 +1,13 @@
-"""Locations of photos: each in its own file, or in a shard of many.
+"""Locations of photos: separate files, or entries of a shard with many photos.
 
-A photo in a shard has a path as others have, which leads on into the shard:
+A photo in a shard has a path like other photos, which continues inside the shard:
 
-* ``SHARD.tar/@OFFSET/NAME.jpg``: the member whose header begins at that byte;
+* ``SHARD.tar/@OFFSET/NAME.jpg``: the member whose header starts at this byte;
 * ``FILE.arrow/@COLUMN/ROW.jpg`` and ``FILE.parquet/@COLUMN/ROW.jpg``: the value of a row, or
-  ``ROW/NAME.jpg`` where the photo has a name.
+  ``ROW/NAME.jpg`` if the photo has a name.
 
-Such a path suffices to open the photo, so processes share no index, and a copy of the path opens
-the photo in any process. Paths in order are in the order of the shard.
+The path alone suffices to open the photo in any process, so processes share no index. Sorted paths
+follow the order of the shard.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _IN_SHARD = re.compile(r"(.+?\.(?:tar|arrows?|feather|ipc|parquet|pq))/@([^/]+)/
 
 @dataclass(frozen=True, slots=True)
 class ShardPlace:
-    """The location of a photo in a shard.
+    """Location of a photo in a shard.
 
     Attributes:
-        file: the shard.
-        place: offset of the member's header in bytes, or the column's name.
-        name: the member's name; of a row, its number with the photo's suffix or before its name.
+        file: path of the shard.
+        place: byte offset of the member's header, or the column's name.
+        name: name of the member; for a row, its number with suffix, or number and name.
     """
 
     file: str
@@ -38,29 +38,29 @@ class ShardPlace:
 
     @property
     def file_name(self) -> str:
-        """The photo's name in the shard; of a row without one, its number with a suffix."""
+        """Name of the photo in the shard; for a row without name, its number with a suffix."""
         row, _, name = self.name.partition("/")
         is_named = not self.file.endswith(".tar") and row.isdecimal() and name
         return name if is_named else self.name
 
 
 def member_path(shard: str | Path, offset: int, name: str) -> str:
-    """The path of a photo in a tar file.
+    """Return the path of a photo in a tar file.
 
     Args:
-        shard: the tar file.
-        offset: offset of the member's header, in bytes.
+        shard: path of the tar file.
+        offset: byte offset of the member's header.
         name: name of the member, relative and without ``..``.
     """
     return f"{shard}/@{offset:012d}/{name}"
 
 
 def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
-    """The path of a photo in an Arrow or Parquet file.
+    """Return the path of a photo in an Arrow or Parquet file.
 
     Args:
-        file: the file.
-        column: column of photos; a field of a structure after a dot.
+        file: path of the Arrow or Parquet file.
+        column: column of photos; fields of structures follow a dot.
         row: row number from 0.
         suffix: suffix of the photo, such as ``".jpg"``; or its name after a ``/``.
     """
@@ -68,7 +68,7 @@ def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
 
 
 def place_in_shard(path: str | Path) -> ShardPlace | None:
-    """The location of a photo in a shard; None for one in its own file."""
+    """Return the location of a photo in a shard; None for a photo in its own file."""
     text = str(path)
     if "/@" not in text:
         return None
@@ -77,16 +77,16 @@ def place_in_shard(path: str | Path) -> ShardPlace | None:
 
 
 def photo_exists(path: str | Path) -> bool:
-    """Whether there is such a file, or the shard of such a photo."""
+    """Whether a photo's file, or the shard that holds it, exists."""
     place = place_in_shard(path)
     return os.path.isfile(path if place is None else place.file)
 
 
 def photo_stamp(path: str | Path) -> tuple[int, int]:
-    """Size and time of change (ns) of a photo's file, which reveal a change.
+    """Return size and modification time (ns) of a photo's file, to detect changes.
 
     Raises:
-        OSError: it is not there.
+        OSError: the file does not exist.
     """
     place = place_in_shard(path)
     status = os.stat(path if place is None else place.file)
@@ -94,11 +94,11 @@ def photo_stamp(path: str | Path) -> tuple[int, int]:
 
 
 def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
-    """The bytes of a photo, as a file.
+    """Open the bytes of a photo as a file object.
 
     Raises:
         FileNotFoundError: the file or the row does not exist.
-        ValueError: the shard has something else in that place.
+        ValueError: the shard holds something else at this location.
     """
     place = place_in_shard(path)
     if place is None:
@@ -117,7 +117,7 @@ def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
 
 
 def plain_path(path: Path) -> Path:
-    """The path that a photo of a shard would have, were the shard a folder; others as they are."""
+    """Return the path with the shard as a plain folder; other paths stay unchanged."""
     place = place_in_shard(path)
     if place is None:
         return path

@@ -1,4 +1,4 @@
-"""Opens photos: upright, in RGB, of a size that fits in memory. All of the project uses this."""
+"""Open photos upright, in RGB and with limited size; the whole project opens photos here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _inside: list[warnings.catch_warnings] = []  # once for each thread inside; all 
 
 @contextmanager
 def pillow_warnings_ignored() -> Iterator[None]:
-    """Inside, no warnings are shown; filters are as before when the last thread has left.
+    """Suppress warnings within the context; the last thread to leave restores the filters.
 
-    Python's own context keeps filters by process: if two threads overlap, the last to leave would
-    restore the other's setting.
+    Python's own context keeps filters per process: if two threads overlap, the last to leave
+    would restore the other's setting.
     """
     with _lock:
         if not _inside:
@@ -67,7 +67,7 @@ _NO_EXIF = (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error)
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
 _WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in floats
 _MPO = "MPO"  # of a JPEG with a small picture of itself behind it, as cameras write it
-# By values of EXIF's orientation. Pillow's own exif_transpose rewrites all of EXIF, and fails at a
+# By EXIF orientation. Pillow's own exif_transpose rewrites all of EXIF, and fails at a
 # damaged entry.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -79,7 +79,7 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _QUARTER_TURNS = (5, 6, 7, 8)
-# Where a picture says how it is to be turned.
+# Metadata fields that hold the orientation.
 _SAY_TURNS = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
 
 
@@ -90,22 +90,22 @@ def load_rgb(
     smallest_side: int | None = None,
     content: bytes | None = None,
 ) -> Image.Image:
-    """The photo in RGB, turned by its EXIF orientation.
+    """Open a photo in RGB, rotated by its EXIF orientation.
 
-    Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. 32-bit
-    photos do not define the value of white: integers are taken as 16-bit values, floats as values
-    in [0, 1], and a photo with other values is refused.
+    Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. In 32-bit
+    photos white is undefined: integers are read as 16-bit values, floats as values
+    in [0, 1], and photos with other values raise an error.
 
     Args:
-        path: the photo.
-        max_pixels: a photo of more is refused without decoding it.
-        smallest_side: a larger JPEG may come at a half, a quarter or an eighth of its size, which
-            is decoded faster, as long as no side is below this; None for its own size.
-        content: content of the file, where it was read before.
+        path: path of the photo.
+        max_pixels: photos with more pixels raise an error without being decoded.
+        smallest_side: a larger JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which
+            is faster, while no side falls below this; None: full size.
+        content: content of the file, if already read.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it breaks a rule, see `photo_problem`.
+        FileNotFoundError: the file does not exist.
+        ValueError: the photo breaks a rule, see `photo_problem`.
     """
     opened = _open(path, max_pixels, smallest_side, content)
     if isinstance(opened, Image.Image):
@@ -117,10 +117,10 @@ def load_rgb(
 
 
 def upright_rgb(picture: Image.Image) -> Image.Image:
-    """A picture in memory as `load_rgb` gives a photo.
+    """Convert a picture in memory as `load_rgb` converts a photo.
 
     Raises:
-        ValueError: it has 32-bit pixels of an unknown range.
+        ValueError: 32-bit pixels of an unknown range.
     """
     upright = _as_rgb(_turned(picture))
     if isinstance(upright, str):
@@ -129,7 +129,7 @@ def upright_rgb(picture: Image.Image) -> Image.Image:
 
 
 def photo_problem(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> str:
-    """The rule that a photo breaks, or an empty text for a good one; decodes it fully."""
+    """Decode a photo fully; return the rule that it breaks, or an empty text for a good photo."""
     opened = _open(path, max_pixels)
     return opened if isinstance(opened, str) else ""
 
@@ -137,15 +137,15 @@ def photo_problem(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> str:
 def photo_sizes(
     path: str | Path, *, content: bytes | None = None
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Width and height as stored, and as `load_rgb` shows it; reads the file's header alone.
+    """Return width and height as stored, and as `load_rgb` shows them; reads only the header.
 
     Args:
-        path: the photo.
-        content: content of the file, where it was read before.
+        path: path of the photo.
+        content: content of the file, if already read.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a photo.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a photo.
     """
     try:
         with pillow_warnings_ignored(), _opened(path, content) as image:
@@ -154,17 +154,17 @@ def photo_sizes(
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, MemoryError) as error:
-        # Pillow decodes a PNG to find EXIF behind its pixels.
+        # Pillow decodes a PNG to find EXIF data after its pixels.
         raise ValueError(f"{path}: cannot be opened as a photo") from error
     turned = orientation in _QUARTER_TURNS
     return (width, height), ((height, width) if turned else (width, height))
 
 
 class RefusedPhoto(ValueError):
-    """A photo that can be opened, and that a model's processor refuses.
+    """A photo that opens but that a model's processor rejects.
 
     Args:
-        reason: why.
+        reason: reason of the rejection.
         photo: name of the photo.
     """
 
@@ -175,14 +175,14 @@ class RefusedPhoto(ValueError):
 
 @contextmanager
 def refusals_named(paths: Sequence[Path], photos: Sequence[Image.Image]) -> Iterator[None]:
-    """Errors about one of the photos name its file.
+    """Add the photo's file name to errors about one of the photos.
 
     Args:
         paths: paths of the photos.
-        photos: the same, opened.
+        photos: the opened photos.
 
     Raises:
-        ValueError: in the place of `RefusedPhoto`.
+        ValueError: replaces `RefusedPhoto`.
     """
     try:
         yield
@@ -195,11 +195,11 @@ def refusals_named(paths: Sequence[Path], photos: Sequence[Image.Image]) -> Iter
 
 
 class _EmptyPhoto(ValueError):
-    """A photo of no bytes."""
+    """A photo file with zero bytes."""
 
 
 def _opened(path: str | Path, content: bytes | None = None) -> Image.Image:
-    """The photo with its header read alone, wherever it lies."""
+    """Open a photo and read only its header, from a file or a shard."""
     if content is None and place_in_shard(path) is None:
         if os.path.getsize(path) == 0:
             raise _EmptyPhoto(f"{path}: {EMPTY}")
@@ -216,9 +216,9 @@ def _open(
     smallest_side: int | None = None,
     content: bytes | None = None,
 ) -> Image.Image | str:
-    """The photo, or the rule that it breaks."""
+    """Return the opened photo, or the rule that it breaks."""
     try:
-        # of damaged EXIF and palettes: the pixels count
+        # warnings about damaged EXIF and palettes: only the pixels matter
         with pillow_warnings_ignored(), _opened(path, content) as image:
             if image.width * image.height > max_pixels:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
@@ -252,7 +252,7 @@ def _turned(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """As EXIF has it, or XMP in its place; 1 where it is damaged."""
+    """Return the EXIF orientation, or XMP's if EXIF has none; 1 if damaged."""
     if image.format == "PNG" and "exif" not in image.info:
         image.load()  # EXIF may stand behind the pixels, and damage of these is no damage of EXIF
     try:
@@ -279,7 +279,7 @@ def _as_rgb(image: Image.Image) -> Image.Image | str:
 
 
 def _scaled(image: Image.Image, white: int) -> Image.Image | str:
-    """A photo of 32-bit pixels from 0 to ``white`` in 8 bits, or the rule that it breaks."""
+    """Scale 32-bit pixels from 0 to ``white`` to 8 bits, or return the rule that they break."""
     values = np.asarray(image)
     if not ((values >= 0) & (values <= white)).all():  # NaN is in no range
         return f"{OUT_OF_RANGE} ({values.min():g} to {values.max():g}, not within 0 to {white})"

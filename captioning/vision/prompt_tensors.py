@@ -1,8 +1,8 @@
-"""Photos and a prompt as tensors of an image-to-text model, joined to batches.
+"""Convert photos and a prompt to input tensors of an image-to-text model, and batch them.
 
-A processor of transformers gives tensors of four kinds. A tensor *by token* has a place for each
-token of the text. A tensor *by photo* has one row a photo, one *by row* as many as the photo needs
-(tiles, patches). An *index* holds numbers of such rows, counted over all photos of a call.
+A processor of transformers returns tensors of four kinds. A tensor *by token* has a position for
+each token of the text. A tensor *by photo* has one row per photo, a tensor *by row* as many rows as
+a photo needs (tiles, patches). An *index* holds numbers of such rows, counted over all photos.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from captioning.vision.photos import RefusedPhoto, load_rgb, refusals_named
 PREFIX = "prompt."
 COUNTS = ".counts"  # rows of each photo, beside each tensor of photos
 CAPTION = ".caption"  # what a caption's token has there, beside each tensor by token
-# Made for training by the library's own loop, or for people.
+# Outputs for training with the library's own loop, or for people.
 NOT_READ = ("labels", "num_crops", "num_image_tokens", "image_flags", "offset_mapping")
-# What the token of an answer has where the processor tells only of a prompt's.
+# Values of an answer's tokens, if the processor gives only the prompt's values.
 OF_ANSWERS = {"paligemma": {"token_type_ids": 1}}
-# Numbers of the rows of another tensor, counted over a call's photos; negative ones stand for none.
-# Each row has as many as the product of the named dimensions.
+# Row numbers in another tensor, counted over the photos of a call; negative numbers mean none.
+# The number of rows is the product of the named dimensions.
 INDICES = {"molmo2": {"image_token_pooling": ("pixel_values", 1)}}
-# Tensors whose rows stand side by side in the last dimension.
+# Tensors whose rows are concatenated along the last dimension.
 IN_LAST: Mapping[str, tuple[str, ...]] = dict.fromkeys(
     ("minicpmv4_6", "minicpmv4_7", "minicpm_ocr"), ("pixel_values",)
 )
-# Numbers by photo that the network wants as a list.
+# Numbers by photo that the network expects as a list.
 AS_LISTS = {"unlimited_ocr": ("num_local_patches", "patches_grid")}
-# Options of a processor's call without which it leaves out what its network needs.
+# Call options without which a processor leaves out inputs of its network.
 ASKED = {"cosmos3_edge": {"return_mm_token_type_ids": True}}
-# Tensors with one row a photo whose tiles the network counts by their number alone.
+# Tensors with one row per photo of which the network reads only the number of tiles.
 OF_TILES = {"perception_lm": ("pixel_values",)}
 PHOTO_KEYS = "photo.keys"
-"""Name of ``(I,) int64`` in a batch: identifies its photos between batches."""
-# Two sizes, of which processors tile the larger.
+"""Name of ``(I,) int64`` in a batch: identifies its photos across batches."""
+# Two photo sizes, of which processors tile the larger.
 PROBES = ((64, 48), (1024, 640))
 PROBE_TEXT = " a dog runs on the grass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLayout:
-    """The layout of a processor's tensors.
+    """Layout of a processor's output tensors.
 
     Attributes:
         by_text: names of tensors whose second dimension grows with the text.
-        captions: for tensors with a value for each token, ``(1, 1, ...)`` the value of a caption's
-            token; None: the value of the prompt's last token.
+        captions: value of a caption's token, ``(1, 1, ...)``, for tensors with a value per token;
+            None: the value of the prompt's last token.
     """
 
     by_text: frozenset[str]
@@ -70,15 +70,15 @@ class PromptLayout:
 
 
 class PromptedProcessor:
-    """Photos and one prompt as the tensors of an image-to-text model.
+    """Convert photos and one prompt to the input tensors of an image-to-text model.
 
-    Tensors have the processor's names with `PREFIX` before them. Tensors by token, such as
-    ``prompt.input_ids (I, P)``, are padded at the left; beside each of them but the ids,
-    ``prompt.NAME.caption (I, 1)`` is the value of a caption's tokens. Beside each tensor of photos,
-    ``prompt.NAME.counts (I,)`` says how many rows are of each photo.
+    Tensors have the processor's names with the prefix `PREFIX`. Tensors by token, such as
+    ``prompt.input_ids (I, P)``, are padded on the left; except for the ids, each has a companion
+    ``prompt.NAME.caption (I, 1)`` with the value of caption tokens. Each tensor of photos has a
+    companion ``prompt.NAME.counts (I,)`` with the number of rows per photo.
 
-    Calls with photos and texts of two sizes show the kind of each tensor. Joined photos are held
-    against the processor's own call for both.
+    Trial calls with photos and texts of two sizes reveal the kind of each tensor. Batched photos
+    are compared with the processor's own call for both photos.
 
     Args:
         pretrained: hub name or folder of the model.
@@ -87,8 +87,8 @@ class PromptedProcessor:
         template: options of the chat template.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such model.
-        ValueError: its processor does not fit, or gives a tensor that is not understood.
+        FileNotFoundError, ConnectionError: the model does not exist.
+        ValueError: an unsuitable processor, or a tensor of an unknown kind.
     """
 
     def __init__(
@@ -107,30 +107,30 @@ class PromptedProcessor:
         self.layout = self._understood()
 
     def read_photo(self, photo: Image.Image, text: str | None = None) -> dict[str, Tensor]:
-        """The processor's tensors of one photo, without those that `joined` adds.
+        """Return the processor's tensors of one photo, without those that `joined` adds.
 
         Args:
             photo: RGB, of any size.
-            text: text in place of the prompt's, in the form of `PromptFormat.text`.
+            text: text to use instead of the prompt, in the form of `PromptFormat.text`.
 
         Raises:
-            RefusedPhoto: the processor refuses the photo, the text or its options.
+            RefusedPhoto: the processor rejects the photo, the text or its options.
         """
         return self._called([photo], [self.format.text if text is None else text])
 
     def read_file(self, path: Path) -> dict[str, Tensor]:
-        """As `read_photo`, of a file.
+        """Read a photo file; otherwise as `read_photo`.
 
         Raises:
             FileNotFoundError: the photo does not exist.
-            ValueError: a photo that cannot be opened, or that the processor refuses; names it.
+            ValueError: the photo cannot be opened, or the processor rejects it.
         """
         photo = load_rgb(path)
         with refusals_named([path], [photo]):
             return self.read_photo(photo)
 
     def _called(self, photos: list[Image.Image], texts: list[str]) -> dict[str, Tensor]:
-        """One call of the processor."""
+        """Call the processor once."""
         words: dict[str, Any] = {} if self.kind in PHOTOS_ALONE else {"text": texts}
         if len(photos) > 1 and words:
             words |= {"padding": True, "padding_side": "left"}
@@ -143,7 +143,7 @@ class PromptedProcessor:
             name = type(self.processor).__name__
             options = f", features.reader.options={self._options}" if self._options else ""
             raise RefusedPhoto(
-                f"refused by {name} at {photos[0].width}x{photos[0].height} pixels: {reason} "
+                f"{name} rejects it at {photos[0].width}x{photos[0].height} pixels: {reason} "
                 f"(the prompt is {texts[0]!r}{options})",
                 photos[0],
             ) from error
@@ -151,20 +151,20 @@ class PromptedProcessor:
         return {f"{PREFIX}{name}": self._tensor(name, value) for name, value in named.items()}
 
     def _tensor(self, name: str, value: Any) -> Tensor:
-        """An output of the processor; some give numbers as lists."""
+        """Convert an output of the processor to a tensor; some outputs are lists of numbers."""
         try:
             return torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"{type(self.processor).__name__}: its output {name!r} is a "
-                f"{type(value).__name__}, not a tensor, and {self.kind} is not known to the "
-                "framework; use another model"
+                f"{type(self.processor).__name__}: output {name!r} is a "
+                f"{type(value).__name__}, not a tensor, and models of kind {self.kind} are not "
+                "supported; use another model"
             ) from error
 
     def _outputs(self, photos: list[Image.Image], words: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(photos) == 1:
             return self.processor(images=photos, return_tensors="pt", **words, **self._options)
-        # Some want the photos of each text in a list, some all in one.
+        # Some processors expect one list of photos per text, others a flat list.
         nested: list[Any] = [[photo] for photo in photos] if words else photos
         try:
             return self.processor(images=nested, return_tensors="pt", **words, **self._options)
@@ -172,10 +172,10 @@ class PromptedProcessor:
             return self.processor(images=photos, return_tensors="pt", **words, **self._options)
 
     def _understood(self) -> PromptLayout:
-        """What the tensors are, by calls with photos and texts of two sizes.
+        """Infer the tensors' layout from calls with photos and texts of two sizes.
 
         Raises:
-            ValueError: joined photos are not what the processor makes of both.
+            ValueError: batched photos differ from the processor's own result for both.
         """
         rng = np.random.default_rng(0)
         photos = [
@@ -203,7 +203,7 @@ class PromptedProcessor:
         return self._checked(layout, photos, [small, large])
 
     def _read_probes(self, photos: Sequence[Image.Image]) -> list[dict[str, Tensor]]:
-        """Each by itself; what is refused here is no fault of a photo."""
+        """Read each trial photo alone; a rejection here is not the photo's fault."""
         try:
             return [self.read_photo(photo) for photo in photos]
         except RefusedPhoto as error:
@@ -213,17 +213,17 @@ class PromptedProcessor:
                     "; without a chat template: if the model chats, save chat_template.jinja, "
                     "or write a photo's marks into the prompt"
                 )
-            raise ValueError(f"{self.folder}: a photo is {error}{hint}") from error
+            raise ValueError(f"{self.folder}: a trial photo fails: {error}{hint}") from error
 
     def _check_chat(self, photo: Image.Image, read: Mapping[str, Tensor]) -> None:
-        """Refuse a prompt whose tokens are not those of the processor's own call for chats.
+        """Raise an error if the prompt's tokens differ from those of the processor's chat call.
 
         Args:
-            photo: that was read.
-            read: its tensors and the prompt's.
+            photo: the photo that was read.
+            read: tensors of photo and prompt.
 
         Raises:
-            ValueError: such a prompt.
+            ValueError: the tokens differ.
         """
         question = self.format.question
         if question is None:
@@ -232,14 +232,14 @@ class PromptedProcessor:
         mine = self.read_photo(photo, question.text)[f"{PREFIX}input_ids"]
         if not torch.equal(mine, own) or read[f"{PREFIX}input_ids"][0, 0] != own[0, 0]:
             raise ValueError(
-                f"{self.folder}: {type(self.processor).__name__} reads what its chat template "
-                f"writes as {mine.shape[1]} tokens, first {mine[0, :4].tolist()}; its own "
+                f"{self.folder}: {type(self.processor).__name__} encodes its chat template's "
+                f"text as {mine.shape[1]} tokens, first {mine[0, :4].tolist()}, but its own "
                 f"apply_chat_template gives {own.shape[1]}, first {own[0, :4].tolist()}. The model "
-                f"would read a prompt of unknown form; save the model's own processor"
+                f"would read a wrong prompt; save the model's own processor"
             )
 
     def _own_ids(self, photo: Image.Image, question: ChatQuestion) -> Tensor:
-        """``(1, P)`` by the processor's own call for chats."""
+        """Return token ids ``(1, P)`` of the processor's own chat call."""
         try:
             return self.processor.apply_chat_template(
                 list(question.messages),
@@ -257,14 +257,14 @@ class PromptedProcessor:
             ) from error
 
     def _longer(self, photo: Image.Image) -> dict[str, Tensor]:
-        """The tensors of a longer text than the prompt, which it begins with where it can."""
+        """Return the tensors of a longer text, which starts with the prompt if possible."""
         try:
             return self.read_photo(photo, self.format.text + PROBE_TEXT)
         except ValueError:  # a task's name, which stands alone (Florence-2)
             return self.read_photo(photo, PROBE_TEXT)
 
     def _of_caption(self, name: str, prompt: Tensor, value: Tensor, number: int) -> Tensor | None:
-        """``(1, 1, ...)`` what each of a text's last ``number`` tokens has; None: as the prompt."""
+        """Return the value ``(1, 1, ...)`` of a text's last tokens; None: as in the prompt."""
         short = name.removeprefix(PREFIX)
         of_answer = OF_ANSWERS.get(self.kind, {}).get(short)
         last = value[:, -1:]
@@ -272,9 +272,9 @@ class PromptedProcessor:
             return torch.full_like(last, of_answer)
         if not (value[:, value.shape[1] - number + 1 :] == last).all():
             raise ValueError(
-                f"{type(self.processor).__name__}: its tensor {short!r} has values by token that "
-                f"differ within a text, and {self.kind} is not known to the framework: the values "
-                f"of a caption's tokens are unknown"
+                f"{type(self.processor).__name__}: tensor {short!r} has values that differ "
+                f"within a text, and models of kind {self.kind} are not supported: the values of "
+                f"caption tokens are unknown; use another model"
             )
         return None if torch.equal(last, prompt[:, -1:]) else last.clone()
 
@@ -284,7 +284,7 @@ class PromptedProcessor:
         photos: list[Image.Image],
         single: Sequence[Mapping[str, Tensor]],
     ) -> PromptLayout:
-        """The layout, if with it two joined photos are what the processor makes of both."""
+        """Return the layout, if two photos batched with it equal the processor's own result."""
         if self.kind in OF_TILES:  # whose processor takes photos of one number of tiles alone
             return layout
         own = self._called(photos, [self.format.text] * len(photos))
@@ -292,9 +292,9 @@ class PromptedProcessor:
         if unlike:
             name = sorted(unlike)[0].removeprefix(PREFIX)
             raise ValueError(
-                f"{type(self.processor).__name__}: its tensor {name!r} of two photos is none of "
-                f"those of each, side by side, and {self.kind} is not known to the framework; use "
-                "another model"
+                f"{type(self.processor).__name__}: tensor {name!r} of two photos is not the "
+                f"concatenation of the single ones, and models of kind {self.kind} are unknown; "
+                "use another model"
             )
         return layout
 
@@ -304,7 +304,7 @@ class PromptedProcessor:
         single: Sequence[Mapping[str, Tensor]],
         own: Mapping[str, Tensor],
     ) -> set[str]:
-        """Names of tensors that differ when joined from those of the processor's own call."""
+        """Return the names of batched tensors that differ from the processor's own call."""
         joined = with_indices(self.kind, _joined(self.kind, self._pad_id, layout, single))
         real = own.get(f"{PREFIX}attention_mask")
 
@@ -325,7 +325,7 @@ class PromptedProcessor:
         return self.processor.tokenizer.pad_token_id or 0
 
     def joined(self, photos: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        """The tensors of I photos: prompts padded at the left, pixels side by side."""
+        """Batch the tensors of I photos: prompts padded on the left, pixels concatenated."""
         return _joined(self.kind, self._pad_id, self.layout, photos)
 
 
@@ -334,7 +334,7 @@ def _joined(
 ) -> dict[str, Tensor]:
     joined: dict[str, Tensor] = {}
     for name in dict.fromkeys(name for photo in photos for name in photo):
-        # Some processors leave out what a photo has none of, such as its tiles.
+        # Some processors leave out tensors that a photo does not need, such as tiles.
         given = next(photo[name] for photo in photos if name in photo)
         values = [photo.get(name, given[:0]) for photo in photos]
         if name in layout.by_text:
@@ -355,21 +355,21 @@ def _joined(
 
 
 def is_of_pixels(name: str) -> bool:
-    """Whether a processor's tensor is read by the image encoder alone."""
+    """Whether only the image encoder reads a processor's tensor."""
     return name.startswith("pixel_") or name == "image_patches"
 
 
 def left_padding(mask: Tensor | None) -> int:
-    """Places before the first token of the longest prompt.
+    """Return the number of padding positions before the longest prompt.
 
     Args:
-        mask: ``(I, P)`` of prompts on the host, 0 on padding; None: there is none.
+        mask: ``(I, P)`` mask of prompts on the CPU, 0 on padding; None: no mask.
     """
     return 0 if mask is None else int(mask.any(0).int().cumsum(0).eq(0).sum())
 
 
 def unpadded(tensors: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
-    """Joined tensors whose prompts begin ``padding`` places later."""
+    """Remove ``padding`` positions at the start of batched prompts."""
     if not padding:
         return dict(tensors)
     width = tensors[f"{PREFIX}input_ids"].shape[1]
@@ -384,12 +384,12 @@ def unpadded(tensors: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
 def rows_of(
     tensors: Mapping[str, Tensor], image_index: Tensor, host: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of B captions from the tensors of I photos.
+    """Return the tensors of B captions from the tensors of I photos.
 
     Args:
         tensors: see `PromptedProcessor.joined`.
-        image_index: ``(B,)`` the photo of each caption.
-        host: the same tensors on the host, so that the device need not be asked.
+        image_index: ``(B,)`` photo number of each caption.
+        host: the same tensors on the CPU, to avoid synchronising with the device.
     """
     host = tensors if host is None else host
     places = image_index.tolist() if host is tensors else None
@@ -406,13 +406,13 @@ def rows_of(
 
 
 def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Joined tensors as the processor's own call gives them.
+    """Convert batched tensors to the form of the processor's own call.
 
-    Indices of each photo's rows become those of the whole batch's, and tensors that are joined
-    along the last dimension are joined there.
+    Row indices of single photos become indices of the whole batch, and tensors concatenated
+    along the last dimension are concatenated there.
 
     Args:
-        kind: the model's kind.
+        kind: kind of model.
         tensors: see `PromptedProcessor.joined`.
     """
     changed: dict[str, Any] = {name: value for name, value in tensors.items() if len(value)}
@@ -431,7 +431,7 @@ def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _left_padded(rows: Sequence[Tensor], value: int) -> Tensor:
-    """``(I, P, ...)`` of rows ``(1, P_i, ...)``."""
+    """Pad rows ``(1, P_i, ...)`` on the left and stack them to ``(I, P, ...)``."""
     width = max(row.shape[1] for row in rows)
     padded = [
         functional.pad(row, (0, 0) * (row.dim() - 2) + (width - row.shape[1], 0), value=value)
@@ -441,7 +441,7 @@ def _left_padded(rows: Sequence[Tensor], value: int) -> Tensor:
 
 
 def _stacked(values: Sequence[Tensor]) -> Tensor:
-    """Tensors side by side; smaller ones get zeros at the end of each further dimension."""
+    """Concatenate tensors; pad smaller ones with zeros at the end of further dimensions."""
     sizes = [max(lengths) for lengths in zip(*(value.shape[1:] for value in values), strict=True)]
     padded = []
     for value in values:

@@ -1,4 +1,4 @@
-"""Region features: boxes of a photo pooled from the grid of a backbone."""
+"""Region features: a backbone's grid features pooled over the boxes of a photo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captioning.types import Box
 
 
 def scale_boxes(boxes: Sequence[Box], width: float, height: float, name: str) -> Tensor:
-    """Boxes ``(n, 4)`` in shares of the photo, each in [0, 1].
+    """Scale boxes to fractions of the photo, ``(n, 4)`` in [0, 1].
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in pixels of the photo.
@@ -35,12 +35,12 @@ def scale_boxes(boxes: Sequence[Box], width: float, height: float, name: str) ->
 
 
 def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tensor]) -> list[Tensor]:
-    """The features of the full photo and of each of its boxes, averaged over the grid.
+    """Average grid features over the full photo and over each of its boxes.
 
     Args:
         grid: ``(B, h*w, D)`` grid features.
         grid_size: ``(h, w)``.
-        boxes: B tensors ``(n, 4)`` in shares of the photo (see `scale_boxes`).
+        boxes: B tensors ``(n, 4)`` in fractions of the photo (see `scale_boxes`).
 
     Returns:
         B tensors ``(1 + n, D)``, the full photo first. A box is the mean of bilinear samples, about
@@ -57,8 +57,8 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
     if maps.requires_grad:
         pooled = roi_align(maps, rois, output_size=1, sampling_ratio=-1, aligned=True)
     else:
-        # Only its gradient depends on an order of additions. Where operations must not,
-        # torchvision would have both compiled on a GPU, which takes a minute and a compiler.
+        # Only its gradient depends on the order of additions. In deterministic mode
+        # torchvision would compile it on a GPU, which takes a minute and a compiler.
         pooled = torch.ops.torchvision.roi_align(maps, rois, 1.0, 1, 1, -1, True)
     parts = pooled[:, :, 0, 0].split(counts)
     full = grid.float().mean(1)
@@ -68,7 +68,7 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
 
 
 def coverage(boxes: Sequence[Box], width: float, height: float) -> float:
-    """Share of a photo that its boxes cover together, in [0, 1]; overlaps count once.
+    """Return the share of a photo covered by the union of its boxes, in [0, 1].
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in pixels of the photo; ``()`` covers nothing.

@@ -1,7 +1,7 @@
-"""YOLO detectors as their trainers export them: ONNX files that know their classes.
+"""YOLO detectors from exported ONNX files that hold their class names.
 
-Two exports are read. Ultralytics' (YOLOv8 to YOLO26, YOLOv10's and YOLO26's without doubles too)
-say their task in the file; exports of the YOLOv5 repository do not. Both name their classes there.
+Two exports are supported. Ultralytics (YOLOv8 to YOLO26, including YOLOv10 and YOLO26 without NMS)
+stores the task in the file; the YOLOv5 repository does not. Both store the class names.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ LARGEST_SIDE = 8192  # what a file may ask for: more is damage, and would fill t
 
 
 class YoloDetector(AbstractDetector):
-    """A YOLO as an ONNX file, run by onnxruntime.
+    """YOLO detector from an ONNX file, run by onnxruntime.
 
-    A photo is scaled to fit the network's input and set in grey margins, so its shape is kept. The
-    network's answer is ``(1, 4 + C, N)``, centres, sizes and C confidences; ``(1, N, 6)``, corners,
-    confidence and class, of a network that leaves no doubles; or, of YOLOv5, ``(1, N, 5 + C)``,
-    where every confidence is multiplied by the box's own.
+    A photo is scaled into the network's input with grey margins, which keeps its aspect ratio. The
+    network's output is ``(1, 4 + C, N)``: centres, sizes and C confidences; ``(1, N, 6)``: corners,
+    confidence and class, for networks without duplicates; or, for YOLOv5, ``(1, N, 5 + C)``,
+    where every confidence is multiplied by the box's confidence.
 
     Args:
-        model: the file.
-        labels: file of class names, one a line, for a file that does not hold them.
+        model: path of the ONNX file.
+        labels: file of class names, one per line, if the ONNX file holds none.
         device: device of the network; devices other than ``cpu`` need an onnxruntime built for
             them.
         **options: options of `AbstractDetector`.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: a file does not exist.
         ModuleNotFoundError: onnxruntime is not installed.
         ValueError: not an ONNX file, not a detector, other inputs or outputs, no class names, or
-            no such device.
+            an invalid device.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class YoloDetector(AbstractDetector):
         facts = self._session.get_modelmeta().custom_metadata_map
         self._ultralytics = "task" in facts
         if facts.get("task", "detect") != "detect":
-            raise ValueError(f"{model}: is for {facts['task']!r}; export a YOLO that detects")
+            raise ValueError(f"{model} has task {facts['task']!r}; export a YOLO for detection")
         self._names = _class_names(model, facts) if labels is None else read_labels(labels)
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or len(inputs[0].shape) != 4:
             raise ValueError(
-                f"{model}: must take photos (1, 3, H, W); it takes {[i.shape for i in inputs]}"
+                f"{model} must take photos (1, 3, H, W), but takes {[i.shape for i in inputs]}"
             )
         self._input = inputs[0]
         self._height, self._width = _input_size(self._file, self._input.shape[-2:], facts)
@@ -93,7 +93,7 @@ class YoloDetector(AbstractDetector):
         return (boxes - torch.tensor([left, top] * 2)) / scale, scores, classes
 
     def _read(self, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Corners in pixels of the input, confidences and classes from a network's answer."""
+        """Extract corners in input pixels, confidences and classes from a network's output."""
         num_classes, shape = len(self._names), tuple(answer.shape)
         if self._ultralytics and len(shape) == 3 and shape[2] == 6:
             rows = answer[0]
@@ -106,9 +106,9 @@ class YoloDetector(AbstractDetector):
             scores, classes = (rows[:, 4:5] * rows[:, 5:]).max(dim=1)
         else:
             raise ValueError(
-                f"{self._file}: answers with {shape}, which is not an output of a YOLO with "
-                f"{num_classes} classes: (1, {4 + num_classes}, N) or (1, N, 6) of Ultralytics', "
-                f"(1, N, {5 + num_classes}) of YOLOv5's"
+                f"{self._file}: output {shape} does not belong to a YOLO with "
+                f"{num_classes} classes: expected (1, {4 + num_classes}, N) or (1, N, 6) of "
+                f"Ultralytics, or (1, N, {5 + num_classes}) of YOLOv5"
             )
         return box_convert(rows[:, :4], "cxcywh", "xyxy"), scores, classes
 
@@ -116,7 +116,7 @@ class YoloDetector(AbstractDetector):
 def _input_size(
     model: Path, fixed: Sequence[int | str | None], facts: dict[str, str]
 ) -> tuple[int, int]:
-    """Height and width of the input: the file's, or those that it was exported for."""
+    """Return height and width of the input: from the file, or as exported."""
     text = facts.get("imgsz", str([DEFAULT_SIDE] * 2))
     try:
         sides = [int(side) for side in ast.literal_eval(text)]
@@ -125,18 +125,18 @@ def _input_size(
             for side, named in zip(fixed, sides, strict=True)
         )
     except _UNREADABLE as error:
-        raise ValueError(f"{model}: its imgsz must be two numbers, not {text!r}") from error
+        raise ValueError(f"{model}: imgsz must be two numbers, got {text!r}") from error
     if not all(0 < side <= LARGEST_SIDE for side in (height, width)):
-        raise ValueError(f"{model}: takes photos of {width} x {height}, not 1 to {LARGEST_SIDE}")
+        raise ValueError(f"{model} takes {width} x {height} pixels, not 1 to {LARGEST_SIDE}")
     return height, width
 
 
 def _class_names(model: str | Path, facts: dict[str, str]) -> list[str]:
-    """The names that an export holds, in the order of their numbers."""
+    """Return the class names that an export holds, by class number."""
     try:
         names = ast.literal_eval(facts["names"])
         return [str(names[number]) for number in range(len(names))]
     except (KeyError, *_UNREADABLE) as error:
         raise ValueError(
-            f"{model}: names no classes; give them by labels=FILE, one a line"
+            f"{model} holds no class names; give them with labels=FILE, one per line"
         ) from error

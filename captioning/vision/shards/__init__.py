@@ -1,1 +1,1 @@
-"""Photos in shards: members of tar files, rows of Arrow and Parquet files."""
+"""Read photos in shards: members of tar files, rows of Arrow and Parquet files."""

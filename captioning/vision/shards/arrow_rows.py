@@ -1,4 +1,4 @@
-"""Rows of Arrow and Parquet files, read as plain values: no code that a file names is ever run."""
+"""Read rows of Arrow and Parquet files as plain values, without running code that a file names."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ KEPT_GROUPS = 2  # row groups of Parquet that are held in memory
 
 
 def arrow() -> Any:
-    """The module pyarrow.
+    """Import and return pyarrow.
 
     Raises:
-        ModuleNotFoundError: it is not installed; says how to install it.
+        ModuleNotFoundError: pyarrow is not installed; the message says how to install it.
     """
     return import_extra("pyarrow", extra="arrow", purpose="Arrow and Parquet files")
 
 
 def parquet() -> Any:
-    """The module pyarrow.parquet."""
+    """Import and return pyarrow.parquet."""
     return import_extra("pyarrow.parquet", extra="arrow", purpose="Parquet files")
 
 
 @contextmanager
 def arrow_errors(file: str) -> Iterator[None]:
-    """Errors of Arrow become one line that names the file.
+    """Convert Arrow errors within the context to one line that names the file.
 
     Raises:
         ValueError: the file is damaged, or holds unreadable data.
@@ -48,20 +48,20 @@ def arrow_errors(file: str) -> Iterator[None]:
         raise FileNotFoundError(f"{file}: no such file") from error
     except (arrow().ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
         reason = (str(error).splitlines() or ["not enough memory"])[0][:200]
-        raise ValueError(f"{file}: cannot be read ({reason}); get the file again") from error
+        raise ValueError(f"{file} cannot be read ({reason}); download it again") from error
 
 
 def read_row(file: str, column: str, name: str) -> bytes:
-    """The bytes of a photo.
+    """Return the bytes of a photo in a row.
 
     Args:
-        file: an Arrow or Parquet file.
+        file: path of an Arrow or Parquet file.
         column: column of bytes, or of structures with a field ``bytes``.
-        name: the row's number, with or without a suffix, or a name after a ``/``.
+        name: row number, with or without a suffix, or followed by ``/`` and a name.
 
     Raises:
-        FileNotFoundError: no such file, row or photo.
-        ValueError: a damaged file, or a column of something else.
+        FileNotFoundError: the file, row or photo does not exist.
+        ValueError: a damaged file, or a column without photos.
     """
     digits = name.partition("/")[0].partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
@@ -72,22 +72,22 @@ def read_row(file: str, column: str, name: str) -> bytes:
     if value is None:
         raise FileNotFoundError(f"{file}: no photo in column {column!r} of row {row}")
     if len(value) > MAX_PHOTO_BYTES:
-        raise ValueError(f"has {len(value)} bytes, at most {MAX_PHOTO_BYTES}")
+        raise ValueError(f"the photo has {len(value)} bytes, the maximum is {MAX_PHOTO_BYTES}")
     return value
 
 
 def is_parquet(file: str | Path) -> bool:
-    """Whether a file is Parquet, by its name; else it is Arrow's file or stream format."""
+    """Whether a file is Parquet by its name; otherwise it is an Arrow file or stream."""
     return str(file).endswith(PARQUET)
 
 
 def open_table(file: str) -> Any:
-    """The table of an Arrow file, mapped into memory."""
+    """Open the table of an Arrow file, memory-mapped."""
     pa = arrow()
     source = pa.memory_map(file)
     begin = source.read(len(_MAGIC))
     if begin.startswith(_FEATHER_1):
-        raise ValueError(f"{file}: Feather of version 1, which is not supported; write version 2")
+        raise ValueError(f"{file} is Feather version 1, which is not supported; write version 2")
     is_file = begin == _MAGIC
     source.seek(0)
     reader: Callable[[Any], Any] = pa.ipc.open_file if is_file else pa.ipc.open_stream
@@ -96,7 +96,7 @@ def open_table(file: str) -> Any:
 
 @lru_cache(KEPT_FILES)
 def _chunks(file: str, column: str) -> tuple[list[Any], list[int]]:
-    """The parts of a column of photos, and the row after each."""
+    """Return the chunks of a photo column, and the row after each chunk."""
     table = open_table(file)
     chunks = [photo_bytes(chunk, file, column) for chunk in _column(table, file, column).chunks]
     for chunk in chunks:
@@ -114,7 +114,7 @@ def _value(file: str, column: str, row: int) -> bytes | None:
 
 @lru_cache(KEPT_FILES)
 def _group_ends(file: str) -> tuple[Any, list[int]]:
-    """What a Parquet file says of itself, and the row after each of its groups."""
+    """Return a Parquet file's metadata, and the row after each of its row groups."""
     metadata = parquet().read_metadata(file)
     counts = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
     return metadata, list(itertools.accumulate(counts))
@@ -140,14 +140,14 @@ def _group_value(file: str, column: str, row: int) -> bytes | None:
 
 def _column(table: Any, file: str, column: str) -> Any:
     if column not in table.column_names:
-        raise ValueError(f"{file}: no column {column!r}; it has {table.column_names}")
+        raise ValueError(f"{file} has no column {column!r}; choose from {table.column_names}")
     return table[column]
 
 
 def plain_values(values: Any) -> Any:
-    """Values of the usual types: of categories, of polars' views, and of lists of one photo.
+    """Convert values to plain types: categories, polars views, and lists of one photo.
 
-    A list of none or several is null.
+    Lists of zero or several photos become null.
     """
     pa = arrow()
     kind = values.type
@@ -166,14 +166,14 @@ def plain_values(values: Any) -> Any:
 
 
 def photo_bytes(values: Any, file: str, column: str) -> Any:
-    """The bytes ``(N,)`` of a column's values, null where there are none.
+    """Return the bytes ``(N,)`` of a column's values, null where missing.
 
     Args:
         values: N bytes, structures with a field ``bytes``, or lists of one of these.
-        file, column: file and column for the message.
+        file, column: names for the message.
 
     Raises:
-        ValueError: values of another kind.
+        ValueError: the values have another type.
     """
     pa = arrow()
     values = plain_values(values)
@@ -181,5 +181,5 @@ def photo_bytes(values: Any, file: str, column: str) -> Any:
         compute = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files")
         values = plain_values(compute.struct_field(values, "bytes"))
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
-        raise ValueError(f"{file}: column {column!r} holds {values.type}, not the bytes of photos")
+        raise ValueError(f"{file}: column {column!r} must hold bytes of photos: got {values.type}")
     return values

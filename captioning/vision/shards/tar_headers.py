@@ -1,8 +1,8 @@
-"""The members of a tar file, read without ever extracting one.
+"""Read the headers of a tar file's members without extracting any member.
 
-Python's ``tarfile`` takes a damaged header for the end of the file, and before 3.11.10 its patterns
-could be made to search for hours; both matter for files that come from elsewhere. Shards of photos
-use few features: plain files, with names that may be long (GNU's and POSIX's headers).
+Python's ``tarfile`` mistakes a damaged header for the end of the file, and before 3.11.10 malicious
+headers could make it search for hours; both matter for untrusted files. Shards of photos
+need few features: plain files, possibly with long names (GNU and POSIX headers).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _DATALESS = (b"1", b"2", b"3", b"4", b"5", b"6")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a tar file.
+    """A member of a tar file: name, kind, size and offset.
 
     Attributes:
         name: name as written, which may lead outside the folder.
         kind: `FILE`, `FOLDER` or `OTHER`.
         size: size of its data in bytes.
-        offset: offset of the header right before the data.
+        offset: offset of the header directly before the data.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A block of 512 bytes that describes the data after it."""
+    """Parsed header block of 512 bytes, which describes the data after it."""
 
     name: bytes
     kind: bytes
@@ -49,13 +49,13 @@ class Header:
 
 
 def read_header(block: bytes) -> Header:
-    """The content of a header.
+    """Parse a header block.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the block is not a valid header.
     """
     if len(block) < BLOCK:
-        raise ValueError("the file is cut off")
+        raise ValueError("the file is truncated")
     total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     if _number(block[148:156]) != total:
         raise ValueError("not a member's header (its checksum is wrong)")
@@ -75,14 +75,14 @@ def _number(field: bytes) -> int:
 
 
 def members(file: BinaryIO, file_size: int) -> Iterator[Member]:
-    """The members in order.
+    """Yield the members of a tar file in order.
 
     Args:
-        file: the tar file; it may be moved in between.
+        file: the tar file; its position may change in between.
         file_size: size of the file in bytes.
 
     Raises:
-        ValueError: the file is damaged or cut off, after the members that came before.
+        ValueError: the file is damaged or truncated, after the intact members.
     """
     offset, long_name = 0, b""
     records: dict[bytes, bytes] = {}
@@ -96,7 +96,7 @@ def members(file: BinaryIO, file_size: int) -> Iterator[Member]:
         size = 0 if header.kind in _DATALESS else int(records.get(b"size", header.size))
         end = data + size
         if end > file_size:
-            raise ValueError(f"cut off: {_shown(long_name or header.name)} ends at byte {end}")
+            raise ValueError(f"truncated: {_shown(long_name or header.name)} ends at byte {end}")
         if header.kind in (b"L", b"K", b"x", b"g"):
             content = _read(file, data, _checked_size(size, offset))
             if header.kind == b"L":
@@ -125,7 +125,7 @@ def _header(block: bytes, offset: int) -> Header:
 
 
 def kind_of(header: Header) -> str:
-    """`FILE`, `FOLDER` or `OTHER`."""
+    """Return the kind of a member: `FILE`, `FOLDER` or `OTHER`."""
     if header.kind == b"\0" and header.name.endswith(b"/"):  # as the oldest programs wrote folders
         return FOLDER
     return _KINDS.get(header.kind, OTHER)
@@ -133,7 +133,7 @@ def kind_of(header: Header) -> str:
 
 def _member(header: Header, offset: int, long_name: bytes, records: dict[bytes, bytes]) -> Member:
     kind = kind_of(header)
-    # what POSIX's records say of a size or of holes cannot be read by the header alone
+    # sizes and holes given by POSIX records are not in the header itself
     if b"size" in records or any(key.startswith(b"GNU.sparse") for key in records):
         kind = OTHER
     name = records.get(b"path") or long_name or header.name
@@ -142,12 +142,12 @@ def _member(header: Header, offset: int, long_name: bytes, records: dict[bytes, 
 
 def _checked_size(size: int, offset: int) -> int:
     if size > _MAX_HEADER:
-        raise ValueError(f"damaged at byte {offset}: a header of {size} bytes")
+        raise ValueError(f"damaged at byte {offset}: a header has {size} bytes")
     return size
 
 
 def _records(content: bytes, offset: int) -> dict[bytes, bytes]:
-    """POSIX's records, each ``LENGTH KEY=VALUE`` and a line feed."""
+    """Parse POSIX records, each ``LENGTH KEY=VALUE`` and a line feed."""
     records: dict[bytes, bytes] = {}
     place = 0
     while place < len(content) and content[place]:
@@ -167,7 +167,7 @@ def _records(content: bytes, offset: int) -> dict[bytes, bytes]:
 def _check_end(file: BinaryIO, offset: int) -> None:
     rest = _read(file, offset, _LOOKED_AT)
     if any(rest):
-        raise ValueError(f"bytes follow its end at byte {offset}; were two files joined?")
+        raise ValueError(f"bytes follow the archive's end at byte {offset}; were two files joined?")
 
 
 def _shown(name: bytes) -> str:

@@ -1,4 +1,4 @@
-"""One member of a tar file, read where its path says that it is."""
+"""Read one member of a tar file at the offset that its path gives."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _LONGEST = 100  # bytes of a name that its own header may hold whole
 
 
 def read_member(shard: str, offset: str, name: str) -> bytes:
-    """The bytes of a member.
+    """Return the bytes of a tar member.
 
     Args:
-        shard: the tar file, not compressed.
+        shard: path of the tar file, not compressed.
         offset: offset of the member's header, in bytes.
-        name: required name of the member.
+        name: expected name of the member.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no such member is there, or it is cut off or too large.
+        FileNotFoundError: the file does not exist.
+        ValueError: the member is missing, truncated or too large.
     """
     if not (offset.isascii() and offset.isdecimal()):
         raise ValueError(f"{offset[:20]!r} is not the offset of a member")
@@ -29,7 +29,7 @@ def read_member(shard: str, offset: str, name: str) -> bytes:
         size = _size(file.read(BLOCK), name)
         data = file.read(size)
     if len(data) < size:
-        raise ValueError(f"cut off ({len(data)} of {size} bytes)")
+        raise ValueError(f"the member is truncated ({len(data)} of {size} bytes)")
     return data
 
 
@@ -39,10 +39,10 @@ def _size(block: bytes, name: str) -> int:
     except ValueError as error:
         raise ValueError(f"{error}; was the shard changed?") from error
     actual = header.name.decode("utf-8", "replace")
-    # long names and others than ASCII may stand in a header of their own, before this
+    # long or non-ASCII names may have their own header before this one
     is_whole = name.isascii() and len(name) < _LONGEST
     if kind_of(header) != FILE or (is_whole and str(PurePosixPath(actual)) != name):
-        raise ValueError(f"{actual[:40]!r} found instead; was the shard changed?")
+        raise ValueError(f"the member there is {actual[:40]!r}; was the shard changed?")
     if header.size > MAX_PHOTO_BYTES:
-        raise ValueError(f"has {header.size} bytes, at most {MAX_PHOTO_BYTES}")
+        raise ValueError(f"the member has {header.size} bytes, the maximum is {MAX_PHOTO_BYTES}")
     return header.size

@@ -261,10 +261,10 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     foreign = {"text": b"{}", "empty": b"", "cut": content[: len(content) // 2]}
     for name, file_bytes in foreign.items():
         (tmp_path / name).write_bytes(file_bytes)
-        with pytest.raises(ValueError, match=f"{name} holds no CIDEr statistics"):
+        with pytest.raises(ValueError, match=f"{name}: invalid CIDEr statistics"):
             CiderStatistics.load(tmp_path / name)
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="array.npy holds no CIDEr statistics"):
+    with pytest.raises(ValueError, match="array.npy: invalid CIDEr statistics"):
         CiderStatistics.load(tmp_path / "array.npy")
     with pytest.raises(FileNotFoundError):
         CiderStatistics.load(tmp_path / "none.npz")
@@ -272,7 +272,11 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("references", "message"),
-    [([], "there is none"), ([[""], [" "]], "every reference is empty"), ([["a"], []], "number 1")],
+    [
+        ([], "all are missing"),
+        ([[""], [" "]], "empty after tokenization"),
+        ([["a"], []], "image 1"),
+    ],
 )
 def test_bad_references_are_named(references: list[list[str]], message: str) -> None:
     with pytest.raises(ValueError, match=message):

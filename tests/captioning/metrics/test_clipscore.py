@@ -145,7 +145,7 @@ def test_the_joint_space_has_no_prompt_and_no_references_are_needed() -> None:
 @pytest.mark.parametrize(
     ("candidates", "images", "references", "message"),
     [
-        ({}, {}, None, "no candidates"),
+        ({}, {}, None, "candidates must hold at least one caption"),
         ({"1": "a"}, {"2": torch.ones(2)}, None, "without an embedding, such as '1'"),
         ({"1": "a"}, {"1": torch.ones(2)}, {"1": [" "]}, "without references, such as '1'"),
         ({"1": "a"}, {"1": torch.ones(2)}, {}, "without references, such as '1'"),
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_scored_by_its_sentences(caplog: pytest.LogCaptureF
     settings = result.settings
     assert settings["num_captions_by_parts"] == 2
     assert settings["num_references_by_parts"] == 1
-    assert "2 of 3 captions and 1 references are longer" in caplog.text
+    assert "2 of 3 captions and 1 references are too long" in caplog.text
 
 
 def test_what_fits_is_scored_as_published_to_the_bit(caplog: pytest.LogCaptureFixture) -> None:

@@ -208,7 +208,7 @@ def test_without_java_what_needs_it_is_missing_and_named(
     assert not {"METEOR", "SPICE"} & result.corpus.keys()
     assert all("METEOR" not in scores for scores in result.per_image.values())
     assert result.settings["tokenizer"] == "python"
-    assert "no Java" in result.settings["tokenizer_reason"]
+    assert "Java not found" in result.settings["tokenizer_reason"]
     assert result.settings["versions"]["java"] is None
     assert result.corpus == fast(candidates, references).corpus
 
@@ -225,18 +225,24 @@ def test_crashed_java_costs_only_its_metric(fake_java: Callable[[str], None]) ->
 @pytest.mark.parametrize(
     ("candidates", "references", "options", "error", "message"),
     [
-        ({}, {}, {}, ValueError, "no candidates"),
+        ({}, {}, {}, ValueError, "candidates must hold at least one caption"),
         ({"1": "a"}, {"2": ["a"]}, {}, ValueError, "images without references.*'1'"),
         ({"1": "a"}, {"1": []}, {}, ValueError, "references of image '1'"),
         ({"1": "a"}, {"1": "a dog"}, {}, ValueError, "must be a list"),
-        ({"1": None}, {"1": ["a"]}, {}, TypeError, "image '1'.*must be text"),
+        ({"1": None}, {"1": ["a"]}, {}, TypeError, "image '1'.*must be strings"),
         ({1: "a"}, {1: ["a"]}, {}, TypeError, "image 1"),
         ({"1": "a"}, {"1": ["a", 3]}, {}, TypeError, "references of image '1'"),
         ({"1": "a"}, {"1": ["a"]}, {"metrics": ["CIDER"]}, ValueError, "CIDEr-D"),
         ({"1": "a"}, {"1": ["a"]}, {"metrics": []}, ValueError, "must be some of"),
         ({"1": "a"}, {"1": ["a"]}, {"metrics": "BLEU"}, TypeError, "list of names"),
         ({"1": "a"}, {"1": ["a"]}, {"tokenizer": "nltk"}, ValueError, "'ptb' or 'python'"),
-        ({"1": "a"}, {"1": ["..."]}, {"tokenizer": "python"}, ValueError, "every reference is"),
+        (
+            {"1": "a"},
+            {"1": ["..."]},
+            {"tokenizer": "python"},
+            ValueError,
+            "empty after tokenization",
+        ),
     ],
 )
 def test_bad_input_is_named(

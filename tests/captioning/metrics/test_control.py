@@ -243,7 +243,7 @@ def test_each_score_is_of_the_captions_that_have_what_it_needs() -> None:
     assert [band.num_captions for band in result.bands][:4] == [0, 1, 1, 0]
     assert result.bands[1].means == {}  # no score is of both captions with a coverage
     missing = result.settings["missing"]
-    assert missing["G"] == "no language model is given"
+    assert missing["G"] == "no language model was passed"
     assert missing["sC"] == "no image has 5 captions"
     assert missing["H"] == "needs G, sC"
 
@@ -253,12 +253,12 @@ def test_what_no_signal_asks_for_is_missing() -> None:
     assert result.corpus == {}
     assert result.per_caption == {"s0": {}}
     assert result.bands == ()
-    assert result.settings["missing"]["IoU"] == "no nouns are asked for"
+    assert result.settings["missing"]["IoU"] == "no nouns are requested"
     assert set(result.settings["missing"]) == {
         *("IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2", "H")
     }
     without_tools = score_control([sample(0, "a dog", nouns=("dog",))]).settings["missing"]
-    assert without_tools["IoU"] == "no parser and word vectors are given"
+    assert without_tools["IoU"] == "no parser and word vectors were passed"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_what_no_signal_asks_for_is_missing() -> None:
     [
         ([], ValueError, "at least one caption"),
         ([sample(0, "a"), sample(0, "b")], ValueError, "'s0' occurs twice"),
-        ([sample(0, None)], TypeError, "caption must be text: got None"),
+        ([sample(0, None)], TypeError, "caption must be a string: got None"),
         ([sample(0, "a", num_words=0)], ValueError, "num_words must be at least 1: got 0"),
         ([sample(0, "a", level=6)], ValueError, "level must be 1 to 5: got 6"),
         ([sample(0, "a", coverage=1.5)], ValueError, r"must lie in \[0, 1\]"),

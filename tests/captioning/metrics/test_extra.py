@@ -91,7 +91,7 @@ def test_all_scores_are_in_one_result() -> None:
 
 def test_a_name_that_is_there_already_and_an_image_without_caption_are_refused() -> None:
     captions = {"1": ["a cat"], "2": ["a dog"]}
-    with pytest.raises(ValueError, match=r"'mine' gives a score whose name is taken: \['CIDEr-D"):
+    with pytest.raises(ValueError, match=r"'mine' repeats the score names \['CIDEr-D"):
         evaluate_all(captions, images(), extra={"mine": Constant("CIDEr-D")}, **FAST)
     with pytest.raises(ValueError, match="1 images have no caption, such as '2'"):
         evaluate_all({"1": ["a cat"], "2": []}, images(), **FAST)

@@ -200,7 +200,7 @@ def test_one_pair_is_enough_for_pairs_but_not_for_a_covariance() -> None:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([], "no images for net"),
+        ([], "net received no images"),
         ([torch.zeros(0, 3)], "at least one image"),
         ([torch.zeros(2, 7, 3)], r"\(B, D\) features: got \(2, 7, 3\) for 2 images"),
         ([torch.zeros(3)], r"got \(3,\) for 3"),
@@ -227,9 +227,9 @@ def test_statistics_of_two_networks_are_not_compared() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ([torch.zeros(2, 3)], [torch.zeros(3, 3)], "one of 2 and one of 3 after 0 pairs"),
-        ([torch.zeros(2, 3)] * 2, [torch.zeros(2, 3)], "one of 2 and one of 0 after 2 pairs"),
-        ([], [], "no images for net"),
+        ([torch.zeros(2, 3)], [torch.zeros(3, 3)], "got lengths 2 and 3 after 0 pairs"),
+        ([torch.zeros(2, 3)] * 2, [torch.zeros(2, 3)], "got lengths 2 and 0 after 2 pairs"),
+        ([], [], "net received no images"),
     ],
 )
 def test_pairs_that_do_not_fit_are_named(first: list, second: list, message: str) -> None:
@@ -292,7 +292,7 @@ def test_inception_weights_that_cannot_be_had_are_named(fidelity: None, tmp_path
     with pytest.raises(FileNotFoundError, match="weights.pth"):
         inception_features(tmp_path / "weights.pth")
     torch.save({"weight": Path("code")}, tmp_path / "code.pth")  # no tensor: pickled code
-    with pytest.raises(ValueError, match="code.pth: not a readable weights file"):
+    with pytest.raises(ValueError, match="code.pth is not a readable weights file"):
         inception_features(tmp_path / "code.pth")
 
 
@@ -311,8 +311,8 @@ def test_inception_weights_are_those_of_the_digest_in_their_name(
     right.unlink()
     inception_features()  # from the cache
     fetched.write_bytes(fetched.read_bytes() + b"0")
-    with pytest.raises(ValueError, match="does not begin with"):
+    with pytest.raises(ValueError, match="must begin with"):
         inception_features()
     monkeypatch.setattr(sys.modules[MODULE], "URL_INCEPTION_V3", "https://host/unnamed.pth")
-    with pytest.raises(ValueError, match="its name has no digest"):
+    with pytest.raises(ValueError, match="has no hash in its name"):
         inception_features()

@@ -78,7 +78,7 @@ def test_sentences_that_are_cut_are_told_once(
         gruen.score([" ".join(["the dog"] * most)])
     told = [record.message for record in caplog.records]
     assert [f"reads {most} tokens of a text: 1 of 1" in text for text in told] == [True, True]
-    assert all(text.startswith("GRUEN (") and "cuts captions at" in text for text in told)
+    assert all(text.startswith("GRUEN (") and "splits captions only at" in text for text in told)
 
 
 def test_grammar_is_the_recipes(folders: dict[str, str]) -> None:
@@ -129,5 +129,5 @@ def test_other_models_are_refused(folders: dict[str, str], tmp_path: Path) -> No
     network = BertForSequenceClassification(BertConfig(vocab_size=30, num_labels=3, **SIZES))
     network.save_pretrained(tmp_path)
     BertTokenizer.from_pretrained(folders["acceptability"]).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="a classifier of 3 classes"):
+    with pytest.raises(ValueError, match="has 3 classes"):
         Gruen(language_model=folders["language_model"], acceptability=str(tmp_path))

@@ -78,5 +78,5 @@ def test_meteor_that_answers_nonsense_is_named(fake_java: Install) -> None:
 
 def test_ptb_tokenizer_that_loses_a_line_is_named(fake_java: Install) -> None:
     fake_java("echo only one line")
-    with pytest.raises(JavaError, match="1 lines were returned for 2 captions"):
+    with pytest.raises(JavaError, match="returned 1 lines for 2 captions"):
         tokenize_ptb(["a dog", "a cat"])

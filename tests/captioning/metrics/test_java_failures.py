@@ -122,7 +122,7 @@ def test_spice_that_writes_other_images_is_named(starts: Starts, tmp_path: Path)
         'for last; do [ "$previous" = -out ] && target="$last"; previous="$last"; done\n'
         'echo \'[{"image_id": "2", "scores": {"All": {"f": 0.5}}}]\' > "$target"'
     )
-    with pytest.raises(JavaError, match="SPICE: scores of 1 images were returned for 1"):
+    with pytest.raises(JavaError, match="SPICE returned scores of 1 images for 1"):
         score_spice(["1"], ["a dog"], [["a dog"]], folder=tmp_path, timeout=30)
 
 

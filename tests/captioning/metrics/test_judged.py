@@ -114,7 +114,7 @@ def test_other_forms_than_the_json_asked_for_are_no_scores(images, answer: str) 
         result = scored(server, images, forms=["clair"])
     assert result.corpus == {}
     reason = result.missing["CLAIR(m)"]
-    assert "of 3 answers of m none can be used (no score could be read" in reason
+    assert "none of 3 answers of m is usable (no score could be read" in reason
     assert "\n" not in reason
 
 
@@ -199,7 +199,9 @@ def test_smoothing_by_hand(number: str, places: list[dict[str, float]], score: A
 def test_a_model_without_eyes_is_refused_before_captions_are_made(images) -> None:
     with served(lambda _: chat("0.5", tokens=5)) as server:
         metric = JudgedCaptions(name=f"{server.address}#m")
-        with pytest.raises(ValueError, match=r"sees no photos .*without photos: forms=\[clair\]"):
+        with pytest.raises(
+            ValueError, match=r"does not see photos .*without photos: forms=\[clair\]"
+        ):
             metric.check_ready()
         JudgedCaptions(name=f"{server.address}#m", forms=["clair"]).check_ready()
 

@@ -115,10 +115,10 @@ def test_saying_what_is_asked_is_perfect(nouns: list[str]) -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(
-        ValueError, match="there must be one control signal for each caption: got 1 for 2"
+        ValueError, match="each caption needs one control signal: got 1 signals for 2"
     ):
         score_nouns([["dog"], ["cat"]], [["dog"]], PlaneVectors())
-    with pytest.raises(ValueError, match="nouns must be a list, not a text: got 'dog'"):
+    with pytest.raises(ValueError, match="nouns must be a list, not a string: got 'dog'"):
         score_nouns(["dog"], [["dog"]], PlaneVectors())
 
 

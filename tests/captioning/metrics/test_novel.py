@@ -121,7 +121,7 @@ def test_plurals(noun: str, plurals: list[str]) -> None:
 def test_given_forms_take_the_place_of_the_rule() -> None:
     forms = word_forms(["couch", "dog"], {"couch": ["couch", "sofa"]})
     assert forms == {"couch": ("couch", "sofa"), "dog": ("dog", "dogs")}
-    with pytest.raises(ValueError, match=r"got forms for \['sofa'\]"):
+    with pytest.raises(ValueError, match=r"given classes: got \['sofa'\]"):
         word_forms(["couch"], {"sofa": ["sofa"]})
 
 
@@ -184,7 +184,7 @@ def test_f1_by_hand() -> None:
     assert (zebra.precision, zebra.recall, zebra.f1) == (1 / 3, 0.5, 0.4)
     assert (zebra.images, zebra.num_mentions, zebra.num_hits) == (("2", "4"), 3, 1)
     assert scores.f1 == 0.7
-    assert scores.left_out == {"pizza": "no image shows it"}
+    assert scores.left_out == {"pizza": "no image shows this class"}
 
 
 def test_labels_can_be_the_truth() -> None:

@@ -190,7 +190,7 @@ def test_java_scorers_are_asked_once_a_caption(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("samples", "options", "message"),
     [
-        ({}, {}, "no candidates"),
+        ({}, {}, "candidates must hold at least one image"),
         ({"9": []}, {}, "candidates of image '9'"),
         ({"1": ["a"]}, {}, "references of image '1'"),
         ({"9": ["a"]}, {"metrics": ["WER"]}, "must be some of"),
@@ -211,5 +211,5 @@ def test_samples_that_are_no_list_of_texts_are_named(samples: dict) -> None:
 
 
 def test_a_tokenizer_without_its_java_says_so(no_java: None) -> None:
-    with pytest.raises(JavaError, match="no Java"):
+    with pytest.raises(JavaError, match="Java not found"):
         oracle(tokenize=tokenize_ptb)

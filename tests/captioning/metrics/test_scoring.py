@@ -195,7 +195,7 @@ def test_without_java_scores_are_missing_with_the_remedy(no_java: None) -> None:
     result = score(*random_lists(5))
     assert result.corpus.keys() == fast(*random_lists(5)).corpus.keys()
     assert result.missing.keys() == {"METEOR", "SPICE"}
-    assert "install one" in str(result)
+    assert "install Java" in str(result)
     assert result.settings["tokenizer"] == "python"
 
 
@@ -209,19 +209,31 @@ def test_scores_print_a_line_each() -> None:
     [
         ("a dog", [["a dog"]], {}, TypeError, "candidates must be a list of captions: got str"),
         ({"1": "a dog"}, [["a dog"]], {}, TypeError, "candidates must be a list .* got dict"),
-        ([], [], {}, ValueError, "candidates must have a caption or more"),
-        (["a", None], [["a"], ["a"]], {}, TypeError, r"candidates\[1\] must be text: got None"),
-        (["a", 1.5], [["a"], ["a"]], {}, TypeError, r'got 1.5; give "" for a missing one'),
+        ([], [], {}, ValueError, "candidates must hold at least one caption"),
+        (["a", None], [["a"], ["a"]], {}, TypeError, r"candidates\[1\] must be a string: got None"),
+        (["a", 1.5], [["a"], ["a"]], {}, TypeError, r'got 1.5; give "" for a missing caption'),
         (["a", "b"], [["a"]], {}, ValueError, "for each of 2 candidates: got 1 lists"),
         (["a", "b"], [["a", "b"]] * 5, {}, ValueError, "got 5 lists; .* sacreBLEU"),
         (["a"], ["a dog"], {}, TypeError, r"references\[0\] must be a list of captions"),
         (["a"], {"0": ["a"]}, {}, TypeError, "evaluate_captions"),
-        (["a", "b"], [["a"], []], {}, ValueError, r"references\[1\] must have a caption or more"),
-        (["a", "b"], [["a"], [" "]], {}, ValueError, r"references\[1\] must have a caption"),
-        (["a"], [["a", b"b"]], {}, TypeError, r"references\[0\]\[1\] must be text: got b'b'"),
+        (
+            ["a", "b"],
+            [["a"], []],
+            {},
+            ValueError,
+            r"references\[1\] must hold at least one caption",
+        ),
+        (
+            ["a", "b"],
+            [["a"], [" "]],
+            {},
+            ValueError,
+            r"references\[1\] must hold at least one caption",
+        ),
+        (["a"], [["a", b"b"]], {}, TypeError, r"references\[0\]\[1\] must be a string: got b'b'"),
         (["a"], [["a"]], {"metrics": "BLEU"}, ValueError, "metrics must be a list"),
         (["a"], [["a"]], {"metrics": ["BLEU-4"]}, ValueError, '"BLEU" gives BLEU-1 to BLEU-4'),
-        (["a"], [["a"]], {"metrics": []}, ValueError, "metrics must be a list of some of"),
+        (["a"], [["a"]], {"metrics": []}, ValueError, "metrics must be a list with some of"),
         (["a"], [["a"]], {"tokenizer": "c"}, ValueError, "tokenizer must be 'ptb' or 'python'"),
         (["a"], [["a"]], {"metrics": ["CLIPScore"]}, ValueError, "photos must be a list of 1"),
         (

@@ -257,7 +257,7 @@ done
 cp $SOURCE/*.jar $out
 """
     install_mvn(tmp_path / "bin", script, monkeypatch)
-    with pytest.raises(FileNotFoundError, match=r"mvn for asm-7\.3\.1\.jar: .*wanted 2f67e11c"):
+    with pytest.raises(FileNotFoundError, match=r"mvn for asm-7\.3\.1\.jar: .*expected 2f67e11c"):
         prepare_spice(tmp_path / "spice")
     assert list((tmp_path / "spice").iterdir()) == []
 

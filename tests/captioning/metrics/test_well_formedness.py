@@ -132,7 +132,7 @@ def test_equal_sentences_are_asked_for_once() -> None:
 
 def test_a_calibration_of_another_model_is_refused() -> None:
     other = GrammarCalibration(language_model="x", intercept=0, mean=0, worst=0, end=0)
-    with pytest.raises(ValueError, match=r"must be of the language model 'words': got that of 'x'"):
+    with pytest.raises(ValueError, match=r"must belong to the language model 'words', not to 'x'"):
         WellFormedness(language_model=WordModel(), calibration=other)
 
 

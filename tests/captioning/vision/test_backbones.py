@@ -299,5 +299,5 @@ def test_weights_of_the_hub_are_those_of_a_commit(
     assert fetched[0] == f"someone/else@{'5' * 40}"
     assert fetched[1].startswith("timm/test_")
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="no model.safetensors of it"):
+    with pytest.raises(FileNotFoundError, match="no file model.safetensors"):
         build_backbone(name=f"{TINY}@{'5' * 40}")

@@ -71,9 +71,9 @@ def test_images_of_any_mode_and_size(encoder: ClipEncoder) -> None:
 
 
 def test_nothing_and_a_bare_text_are_refused(encoder: ClipEncoder) -> None:
-    with pytest.raises(ValueError, match="nothing to embed"):
+    with pytest.raises(ValueError, match="no images or texts to embed"):
         encoder.embed_texts([])
-    with pytest.raises(ValueError, match="nothing to embed"):
+    with pytest.raises(ValueError, match="no images or texts to embed"):
         encoder.embed_photos([])
     with pytest.raises(TypeError, match="into a list"):
         encoder.embed_texts("a dog")
@@ -95,12 +95,12 @@ def test_weights_that_hold_code_are_not_run(folder: Path, tmp_path: Path) -> Non
     config = (folder / "open_clip_config.json").read_text()
     (target / "open_clip_config.json").write_text(config)
     torch.save({"state_dict": Dangerous(tmp_path / "ran")}, target / "open_clip_pytorch_model.bin")
-    with pytest.raises(ValueError, match="tensors alone"):
+    with pytest.raises(ValueError, match="only tensors"):
         build_clip(name=str(target), weights=None)
     (target / "open_clip_pytorch_model.bin").write_bytes(
         pickle.dumps(Dangerous(tmp_path / "ran"), protocol=2)
     )
-    with pytest.raises(ValueError, match="tensors alone"):
+    with pytest.raises(ValueError, match="only tensors"):
         build_clip(name=str(target), weights=None)
     assert not (tmp_path / "ran").exists()
 

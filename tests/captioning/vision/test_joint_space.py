@@ -174,9 +174,9 @@ def test_heads_of_other_parts_are_refused(
     class OtherSentences(Sentences):
         identity = "other words"
 
-    with pytest.raises(ValueError, match="trained over sentences hashes: got other words"):
+    with pytest.raises(ValueError, match="trained with sentences hashes, got other words"):
         build_joint_space(backbone=backbone, sentences=OtherSentences(), weights=saved[1])
-    with pytest.raises(ValueError, match="trained over backbone"):
+    with pytest.raises(ValueError, match="trained with backbone"):
         build_joint_space(
             backbone=build_backbone(name="test_resnet", weights="random"),
             sentences=Sentences(),
@@ -188,7 +188,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         load_heads(tmp_path / "none.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=r"bad\.safetensors: has no heads"):
+    with pytest.raises(ValueError, match=r"bad\.safetensors holds no heads"):
         load_heads(tmp_path / "bad.safetensors")
 
 

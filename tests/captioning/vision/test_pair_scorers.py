@@ -151,9 +151,9 @@ def test_identities_tell_weights_and_precision(folders, tmp_path):
 def test_other_weights_are_refused_by_name(folders, tmp_path):
     with pytest.raises(ValueError, match=r"weights lack .* matching head, .* another task\?"):
         build_blip_matching(name=str(folders / "captioner"))
-    with pytest.raises(ValueError, match="weights of 'siglip', not of BLIP"):
+    with pytest.raises(ValueError, match="is 'siglip', not BLIP"):
         build_blip_matching(name=str(folders / "siglip"))
-    with pytest.raises(ValueError, match="weights of 'blip', not one of"):
+    with pytest.raises(ValueError, match="'blip' model, not one of"):
         build_dual_encoder(name=str(folders / "itm"))
     with pytest.raises(FileNotFoundError, match=r"no config\.json in it"):
         build_dual_encoder(name=str(tmp_path))

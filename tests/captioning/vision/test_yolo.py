@@ -113,7 +113,7 @@ def test_a_photo_may_be_as_narrow_as_a_line(tmp_path: Path) -> None:
 def test_a_device_that_onnxruntime_has_not(tmp_path: Path) -> None:
     model = network(tmp_path / "yolo.onnx", with_doubles(), ULTRALYTICS)
     for device in ("cuda", "cuda:1"):
-        with pytest.raises(ValueError, match=rf"device={device}: .* no CUDA.* onnxruntime-gpu"):
+        with pytest.raises(ValueError, match=rf"device={device}: .* lacks CUDA.* onnxruntime-gpu"):
             YoloDetector(model=model, device=device)
 
 
@@ -133,15 +133,15 @@ def test_files_that_are_no_yolo(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="yolo.onnx"):
         YoloDetector(model=path)
     path.write_bytes(b"no network")
-    with pytest.raises(ValueError, match="not an ONNX file"):
+    with pytest.raises(ValueError, match="cannot load this ONNX file"):
         YoloDetector(model=path)
-    with pytest.raises(ValueError, match=r"'segment'; export a YOLO that detects"):
+    with pytest.raises(ValueError, match=r"'segment'; export a YOLO for detection"):
         YoloDetector(
             model=network(path, with_doubles(), {**ULTRALYTICS, "task": "segment"}),
         )
     unreadable = ["dog, cat", "{1: 'dog'}", "(" * 10_000]
     for facts in ({}, *({"names": text} for text in unreadable)):
-        with pytest.raises(ValueError, match=r"names no classes; give them by labels=FILE"):
+        with pytest.raises(ValueError, match=r"holds no class names; give them with labels=FILE"):
             YoloDetector(model=network(path, with_doubles(), facts))
     for size, problem in (
         ("64", "two numbers"),
@@ -153,5 +153,5 @@ def test_files_that_are_no_yolo(tmp_path: Path) -> None:
                 model=network(path, with_doubles(), {**ULTRALYTICS, "imgsz": size}, side="side")
             )
     network(path, with_doubles(), {**ULTRALYTICS, "names": "['dog', 'cat', 'cow']"})
-    with pytest.raises(ValueError, match=r"answers with \(1, 6, 3\), which is not an output"):
+    with pytest.raises(ValueError, match=r"output \(1, 6, 3\) does not belong"):
         YoloDetector(model=path)([PHOTO])
