@@ -1,1 +1,1 @@
-"""The tables and figures of reproduced papers: published values, and values measured here."""
+"""Tables and figures of reproduced papers, with published and measured values."""

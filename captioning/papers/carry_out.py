@@ -1,6 +1,6 @@
-"""Carries out tasks of papers, or writes the shell script that queues them in Slurm.
+"""Run the tasks of papers, or write a shell script that queues the tasks in Slurm.
 
-The requested number run at a time, and each resumes after a stop.
+The requested number of tasks runs at a time, and each task resumes after a stop.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ WARNING_SECONDS = 120  # as sweeps have; a training then saves its state and req
 
 
 def script_lines(paper: Paper, scale: str, tasks: Sequence[Task], runs: Path) -> list[str]:
-    """The script: a job for each task that is not done.
+    """Lines of the shell script: a Slurm job for each unfinished task.
 
     ``sbatch``'s own variables set further options of the site, such as an account.
 
     Args:
-        tasks: those first that others need.
+        tasks: tasks, each after the tasks that it needs.
         runs: folder of all runs, on a disk that all machines share.
     """
     tasks = [task for task in tasks if not task.is_done]
@@ -94,10 +94,10 @@ def _resources(scale: str, task: Task) -> list[str]:
 
 
 def _command(paper: Paper, scale: str, task: Task, runs: Path) -> str:
-    """What a job does.
+    """Command line of a task's job.
 
-    Under ``srun`` it gets Slurm's signals. It is one task, whose trainings start their further
-    processes themselves; Lightning would await a task a device where it sees SLURM_NTASKS.
+    Under ``srun`` it receives Slurm's signals. The job is one Slurm task, whose trainings start
+    further processes themselves; with SLURM_NTASKS set, Lightning would expect a task per device.
     """
     started = ["srun", "--ntasks=1", "env", "-u", "SLURM_NTASKS", sys.executable, "-m"]
     what = ["captioning", "paper", argument_of(paper), "--scale", scale, "--run"]
@@ -116,22 +116,22 @@ PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def carry_out(tasks: Sequence[Task], jobs: int = 1, per_gpu: int = 1) -> None:
-    """Run the unfinished steps; a task that fails ends those alone that need it.
+    """Run the unfinished tasks; if one fails, only the tasks that need its results are skipped.
 
-    A signal that asks this process to end is passed on to the commands, which save where they are;
-    then no further run starts.
+    A signal that ends this process is passed on to the commands, which save their state; no further
+    run starts.
 
     Args:
-        tasks: those first that others need.
-        jobs: tasks at a time. Of several, each has its share of the GPUs, or of the cores, and
-            writes to a file beside its folder, ``seed0.txt``.
-        per_gpu: tasks that share a GPU at most. Small captioners leave most of a GPU idle.
+        tasks: tasks, each after the tasks that it needs.
+        jobs: number of tasks at a time. Several tasks share the GPUs or cores, and each writes its
+            output to a file beside its folder, ``seed0.txt``.
+        per_gpu: maximum number of tasks per GPU, as small captioners leave most of a GPU idle.
 
     Raises:
         ValueError: there are too few GPUs for the jobs, or a task asks for several.
-        RuntimeError: tasks failed; each is named. What ended well is kept.
+        RuntimeError: tasks failed; the message names each. Finished tasks are kept.
         KeyboardInterrupt: Ctrl+C.
-        SystemExit: another signal; its status is that of shells.
+        SystemExit: another signal; the exit status is as in shells.
     """
     shares = _shares(tasks, jobs, per_gpu)
     line = _Line(tasks)
@@ -154,10 +154,10 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1, per_gpu: int = 1) -> None:
 
 
 class _Line:
-    """Tasks that wait, and how others ended.
+    """Waiting tasks, and the results of finished tasks.
 
     Args:
-        tasks: those first that others need.
+        tasks: tasks, each after the tasks that it needs.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -168,7 +168,7 @@ class _Line:
         self._errors: dict[Path, str] = {}  # of what has ended; empty where all went well
 
     def next(self) -> Task | None:
-        """Take the first whose needs are met; those that never will be have ended."""
+        """Take the first task whose needs are met; tasks with a failed need are dropped."""
         for task in list(self._waiting):
             if any(need not in self._errors for need in self._folders.intersection(task.needs)):
                 continue
@@ -182,7 +182,7 @@ class _Line:
         self._errors[task.folder] = error
 
     def progress(self) -> str:
-        """How many have ended, and the hours left at their pace, measured by estimates."""
+        """Number of finished runs, and the hours left at the present pace."""
         text = f"# {len(self._errors)} of {len(self._folders)} runs ended"
         known = {folder: hours for folder, hours in self._hours.items() if hours is not None}
         ended = sum(hours for folder, hours in known.items() if folder in self._errors)
@@ -202,11 +202,11 @@ class _Line:
 
 
 class _Commands:
-    """Commands that run now; within it signals are passed on to them.
+    """Running commands, to which signals are passed on within the block.
 
     Attributes:
         stopped: number of the first signal, or 0.
-        cut_short: names of the commands that a signal ended.
+        cut_short: names of the commands ended by a signal.
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class _Commands:
                 command.send_signal(number)
 
     def call(self, command: Sequence[str], **options: Any) -> int:
-        """Run a command; its exit status."""
+        """Run a command and return its exit status."""
         process = subprocess.Popen([sys.executable, "-m", "captioning", *command], **options)
         self._running.add(process)
         if self.stopped in PASSED_ON:  # by a signal that came while the command started
@@ -245,7 +245,7 @@ class _Commands:
         return status
 
     def obey(self) -> None:
-        """End as the signal asks, if there was one."""
+        """Exit as a received signal asks; return if there was no signal."""
         if self.stopped:
             print("stopped; the same command resumes", file=sys.stderr)
         if self.stopped == signal.SIGINT:
@@ -255,9 +255,9 @@ class _Commands:
             raise SystemExit(128 + self.stopped)
 
     def _queue_anew(self) -> None:
-        """Requeue a Slurm job that is out of time or preempted; a training does it itself.
+        """Requeue a Slurm job that is out of time or preempted; trainings requeue themselves.
 
-        Else those that wait for it would leave the queue.
+        Otherwise jobs that depend on it would leave the queue.
         """
         job = job_id(os.environ)
         if job is None or TRAINING in self.cut_short:
@@ -267,7 +267,7 @@ class _Commands:
 
 
 def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str:
-    """Run a task's commands that are not done; what went wrong, or nothing."""
+    """Run a task's unfinished commands; return the error as text, or an empty text."""
     began, error = time.monotonic(), ""
     for number in range(task.num_done, len(task.commands)):
         command = task.commands[number]
@@ -296,7 +296,7 @@ def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str
 
 
 def _shares(tasks: Sequence[Task], jobs: int, per_gpu: int) -> list[Mapping[str, str]]:
-    """Of the machine, one a job, as environment variables; one job alone has all of it."""
+    """Environment variables that give each job its share of the machine."""
     if jobs == 1:
         return [{}]
     gpus = _gpus()
@@ -320,7 +320,7 @@ def _shares(tasks: Sequence[Task], jobs: int, per_gpu: int) -> list[Mapping[str,
 
 
 def _gpus() -> list[str]:
-    """Those that this process may use, by the names that CUDA has for them."""
+    """GPUs that this process may use, by CUDA's names."""
     named = os.environ.get(DEVICES)
     if named is not None:
         names = filter(None, map(str.strip, named.split(",")))

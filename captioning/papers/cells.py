@@ -1,4 +1,4 @@
-"""Measured values of a paper's cells: read from run folders and from records."""
+"""Measured values of the cells of a paper's tables, from run folders and records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NO_METRIC = "This project does not compute this score."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A cell at one scale.
+    """Cell of a table at one scale.
 
     Attributes:
-        state: state of `STATES`. ``"quoted"``: the paper has the number from elsewhere.
-        values: measured ones by seed, in the paper's unit.
-        seeds: those of the values.
-        reason: why it is not possible, or whom the paper quotes.
+        state: one of `STATES`. ``"quoted"``: the paper quotes the number from another publication.
+        values: measured values by seed, in the paper's unit.
+        seeds: seeds of the values.
+        reason: why a measurement is not possible, or whom the paper quotes.
         differs: differences from the paper's procedure.
     """
 
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """Mean over seeds."""
         return statistics.fmean(self.values)
 
     @property
@@ -46,12 +46,11 @@ class Cell:
 
 
 class Results:
-    """Runs of papers that are finished.
+    """Finished runs of papers.
 
     Args:
         runs: folder of all runs; those of papers lie in ``runs/papers/PAPER-SCALE/RUN/seedN``.
-        records: folders of records (`captioning.results.runs`); the first that has a
-            file counts.
+        records: folders of records (`captioning.results.runs`); the first with the file is used.
     """
 
     def __init__(self, runs: Path, records: Sequence[Path] = ()) -> None:
@@ -59,14 +58,14 @@ class Results:
         self._studies: dict[str, list[Run]] = {}
 
     def folder(self, paper: Paper, run: PaperRun, scale: str, seed: int) -> Path:
-        """Of a run."""
+        """Folder of a run."""
         folder = self.runs / "papers" / f"{paper.id}-{scale}" / run.id
         return folder / f"seed{seed}" if run.seeded else folder / "made"
 
     def of(self, paper: Paper, run: PaperRun, scale: str) -> list[Run]:
-        """Finished runs, a seed each.
+        """Finished runs, one per seed.
 
-        From folders, else from the records of the paper, else from those that its file names.
+        They come from folders, else the paper's records, else records that its file names.
         """
         found: dict[str, Run] = {}
         study = f"{paper.id}-{scale}"
@@ -87,7 +86,7 @@ class Results:
         return [read_run(folder) for folder in sorted(done)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:
-        """Runs of a file of records with the name, whose config has the values."""
+        """Runs in a file of records that have this name and these config values."""
         return [
             replace(run, files=_files_of(run, recorded))
             for run in self._named(recorded.file, recorded.run)
@@ -95,7 +94,7 @@ class Results:
         ]
 
     def _named(self, study: str, name: str | None) -> list[Run]:
-        """Runs of a file of records; those of one name alone, or all."""
+        """Runs in a file of records, all or those with one name."""
         return [run for run in self._study(study) if name in (None, run.folder.parts[-2])]
 
     def _study(self, name: str) -> list[Run]:
@@ -116,7 +115,7 @@ class Cells:
         self._runs: dict[str, list[Run]] = {}
 
     def cell(self, item: Item, row: Row, place: int) -> Cell:
-        """The cell of a row and the ``place``-th column."""
+        """Cell of a row in the column with index ``place``."""
         column = item.columns[place].on(self.scale)
         if row.reason is not None:
             return Cell(state=row.reason[0], reason=row.reason[1])
@@ -139,12 +138,12 @@ class Cells:
         )
 
     def way(self, row: Row) -> Way:
-        """How a row's run is carried out at this scale."""
+        """Commands and settings of a row's run at this scale."""
         absent = Way(impossible=f"The scale {self.scale} has no replacement for this run.")
         return self.paper.runs[str(row.run)].ways.get(self.scale, absent)
 
     def _differences(self, name: str) -> tuple[str, ...]:
-        """How a run and those that it needs differ from the paper, each once."""
+        """Differences of a run, and of runs that it needs, from the paper, each once."""
         way = self.paper.runs[name].ways[self.scale]
         needed = (text for need in way.needs for text in self._differences(need))
         return tuple(dict.fromkeys((*way.differs, *needed)))
@@ -161,7 +160,7 @@ class Cells:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Cells by state, those alone that the paper has a number in."""
+        """Number of cells by state, among cells with a published number."""
         counts = dict.fromkeys(STATES, 0)
         for item in self.paper.items.values():
             for row in item.rows:
@@ -172,7 +171,7 @@ class Cells:
 
 
 def table_digits(column: Column) -> int:
-    """Digits behind the point that a measured number has in tables."""
+    """Number of decimals of a measured value in tables."""
     return {"percent": 2, "plain": 3, "count": 0}[column.unit]
 
 
@@ -181,7 +180,7 @@ def _reader(results: Results, recorded: Recorded) -> Callable[[], list[Run]]:
 
 
 def _seed_of(run: Run) -> str:
-    """By the folder's name, as an evaluation of a run keeps no config; else by the config."""
+    """Seed of a run, by its folder's name or else by its config."""
     name = run.folder.name
     return name.removeprefix("seed") if name.startswith("seed") else str(run.setting("seed"))
 
@@ -201,14 +200,14 @@ def _value(run: Run, row: Row, column: Column) -> float | None:
 
 
 def _part(content: Any, key: str) -> Any:
-    """Of a mapping by its key, of a list by its number."""
+    """Part of a mapping by key, or of a list by index."""
     if isinstance(content, list) and key.isdecimal() and int(key) < len(content):
         return content[int(key)]
     return content.get(key) if isinstance(content, Mapping) else None
 
 
 def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
-    """Files of a record under the names that a run's folder has them by today."""
+    """Files of a record under today's file names of run folders."""
     known = {new: run.files[old] for new, old in recorded.files.items() if old in run.files}
     tests = {
         file: {"test": {"corpus": run.files[name]}}
@@ -219,9 +218,9 @@ def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
 
 
 def missing_runs(cells: Cells, items: Sequence[Item], seed: int) -> list[str]:
-    """Runs with a cell that could be measured with a seed and is not.
+    """Runs with a cell that lacks a value for a seed but can be measured.
 
-    A run that all seeds share is measured by any of them.
+    A run shared by all seeds counts as measured for each of them.
     """
     rows = [(row, cells.row_cells(item, row)) for item in items for row in item.rows if row.run]
     lacking = (

@@ -1,7 +1,7 @@
-"""What papers claim against what was measured here: the effects of one row over another.
+"""Claims of papers compared with measured effects of one row over another.
 
-An effect here is the mean, over seeds that both rows have, of their difference, with the p-value of
-a paired t-test. Its judgement follows from sign and p alone (`judgement`).
+A measured effect is the mean difference of two rows over their common seeds, with the p-value of a
+paired t-test. The judgement depends only on sign and p-value (`judgement`).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ an effect at full size may be absent here.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """An effect at one scale.
+    """Measured effect at one scale.
 
     Attributes:
         values: difference of each seed that both rows have, in the paper's unit.
-        base: mean of the row that the other is compared with, over these seeds.
-        digits: behind the point, as the paper's page shows the column.
+        base: mean of the baseline row over these seeds.
+        digits: number of decimals, as on the paper's page.
     """
 
     values: tuple[float, ...]
@@ -63,7 +63,7 @@ class Found:
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """Mean over seeds."""
         return statistics.fmean(self.values)
 
     @property
@@ -73,7 +73,7 @@ class Found:
 
     @property
     def p_value(self) -> float | None:
-        """Two-sided, of a paired t-test; None for one seed."""
+        """Two-sided p-value of a paired t-test; None for one seed."""
         if self.deviation is None:
             return None
         error = self.deviation / math.sqrt(len(self.values))
@@ -83,7 +83,7 @@ class Found:
 
     @property
     def smallest(self) -> float | None:
-        """Size from which an effect of this spread has p < `SURE`; None for one seed."""
+        """Smallest effect with p < `SURE` at this spread; None for one seed."""
         if self.deviation is None:
             return None
         low, high = 0.0, 1e3  # of t, which is 12.7 for two seeds
@@ -100,7 +100,7 @@ def t_p_value(t: float, degrees: int) -> float:
     Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4.
 
     Args:
-        degrees: of freedom, at least 1.
+        degrees: degrees of freedom, at least 1.
     """
     angle, is_odd = math.atan2(abs(t), math.sqrt(degrees)), degrees % 2
     term, total = math.cos(angle) if is_odd else 1.0, 0.0
@@ -112,11 +112,11 @@ def t_p_value(t: float, degrees: int) -> float:
 
 
 def judgement(sign: int, found: Found | None) -> str:
-    """One of `JUDGEMENTS`.
+    """Judge a measured effect against the published one; returns one of `JUDGEMENTS`.
 
     Args:
-        sign: of the published effect: 1, -1, or 0 where the paper sees none, with which
-            nothing agrees.
+        sign: sign of the published effect: 1, -1, or 0 if the paper sees none, with which no effect
+            can agree.
     """
     if found is None:
         return "not measured"
@@ -127,7 +127,7 @@ def judgement(sign: int, found: Found | None) -> str:
 
 
 def effects_page(papers: Sequence[Paper], results: Results) -> list[str]:
-    """All papers' effects: how many were judged how, then a table each."""
+    """Page of all papers' effects: counts of judgements, then a table per paper."""
     counts, num_tested, tables = [], 0, list[str]()
     for paper in papers:
         found = [
@@ -146,14 +146,14 @@ def effects_page(papers: Sequence[Paper], results: Results) -> list[str]:
 
 
 def _by_scale(paper: Paper, effect: Effect, results: Results) -> list[tuple[str, Found | None]]:
-    """Scales that have it; one without a name where none has."""
+    """Scales at which an effect is measured; one empty name if there are none."""
     scales = [scale for scale in paper.scales if scale != "full"]
     found = [(scale, measured(paper, effect, scale, results)) for scale in scales]
     return [(scale, of) for scale, of in found if of is not None] or [("—", None)]
 
 
 def effect_lines(paper: Paper, results: Results) -> list[str]:
-    """A paper's effects by scale, with numbered causes."""
+    """Lines on a paper's effects by scale, with numbered causes."""
     rows: list[list[str]] = []
     notes: list[str] = []
     for effect in paper.effects:
@@ -182,7 +182,7 @@ def effect_lines(paper: Paper, results: Results) -> list[str]:
 
 
 def measured(paper: Paper, effect: Effect, scale: str, results: Results) -> Found | None:
-    """The effect at a scale; None where no seed has both rows."""
+    """Effect measured at a scale; None if the rows have no common seed."""
     own = (effect.item, effect.column, *effect.rows)
     item_id, column, *names = effect.here.get(scale, own)
     item, cells = paper.items[item_id], Cells(paper, scale, results)
@@ -199,10 +199,10 @@ def measured(paper: Paper, effect: Effect, scale: str, results: Results) -> Foun
 
 
 def published_sign(paper: Paper, effect: Effect) -> int:
-    """1, -1, or 0 where the paper sees no difference.
+    """Sign of the published effect: 1, -1, or 0 if the paper sees no difference.
 
     Raises:
-        ValueError: neither numbers nor a direction.
+        ValueError: the paper gives neither numbers nor a direction.
     """
     if effect.sign is not None:
         return effect.sign
@@ -253,7 +253,7 @@ def _percent(value: float, base: float) -> str:
 
 
 def _would_decide(paper: Paper, effect: Effect, results: Results) -> str:
-    """Hours and memory of the full-size runs of both rows, and of what they need."""
+    """Hours and memory of full-size runs that would decide a claim, including runs they need."""
     item = paper.items[effect.item]
     runs = [str(_row(item, name).run) for name in effect.rows]
     ways = [paper.runs[run].ways.get("full", Way(impossible="")) for run in runs]

@@ -1,4 +1,4 @@
-"""A paper's tables and figures as ``papers/PAPER/PAPER.yaml`` has them.
+"""Tables and figures of a paper, as described in ``papers/PAPER/PAPER.yaml``.
 
 A row of a table has the paper's numbers and names a run; a run has, for each scale, the commands
 that give its result. Rows of several tables may name the same run.
@@ -20,16 +20,16 @@ PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed|data|models)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table.
+    """Column of a table in a paper.
 
     Attributes:
-        name: the paper's.
-        metric: ours, as in ``metrics.json``; None where nothing here measures it.
-        unit: of `UNITS`: what ours is multiplied with to be in the paper's unit.
-        file: of the run's folder.
-        part: of the file, dotted: the corpus scores of its split; ``""``: the file itself.
-        differs: how ours differs from the paper's metric; empty where it does not.
-        at: scales whose numbers are elsewhere, with what differs of metric, file and part.
+        name: name of the column in the paper.
+        metric: this project's metric, as in ``metrics.json``; None if there is none.
+        unit: key of `UNITS`: factor from this project's unit to the paper's.
+        file: file of the run folder.
+        part: dotted key of the corpus scores in the file; ``""``: the file itself.
+        differs: how the metric differs from the paper's; empty if it does not.
+        at: changes of metric, file and part by scale.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Column:
     at: Mapping[str, Mapping[str, str]]
 
     def on(self, scale: str) -> Column:
-        """The column at a scale."""
+        """Column with the changes for a scale."""
         return replace(self, **self.at.get(scale, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of a table.
+    """Row of a table in a paper.
 
     Attributes:
-        name: the paper's words.
-        published: a number a column, None where the paper has none.
+        name: name of the row in the paper.
+        published: a number per column, None if the paper has none.
         run: id of the run that gives the measured numbers, or None.
-        reason: why there is no run: ``("not possible" | "quoted", why)``; None where there is one.
+        reason: why there is no run: ``("not possible" | "quoted", why)``; None if there is a run.
         file, part: place of a row's numbers, if it differs from its columns' place.
     """
 
@@ -67,11 +67,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A table or figure.
+    """Table or figure of a paper.
 
     Attributes:
         id: ``table2``, ``figure5``.
-        page: page of the paper, or its section where the text has no pages.
+        page: page or section of the paper.
         title: title of the table or figure.
         note: remark on its numbers for readers.
         num_seeds: number of seeds of its runs, from seed 0: three for the main tables.
@@ -87,22 +87,21 @@ class Item:
 
     @property
     def num_cells(self) -> int:
-        """Published numbers."""
+        """Number of published numbers."""
         return sum(value is not None for row in self.rows for value in row.published)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Runs that were measured before, in a file of records.
+    """Runs that were measured before and are stored in a file of records.
 
     Attributes:
         file: name without ``.jsonl``.
-        values: config keys and what they must be, as text.
-        run: id that the runs have in the file; None: of any.
-        files: names there of files that today's commands name differently.
-        tests: names under which a record has the corpus scores of further tests
-            (``flickr8k.json``), by the files of a run folder that have them
-            (``evaluation/cross/metrics.json``).
+        values: config keys with their required values, as text.
+        run: id of the runs in the file; None: any.
+        files: old names of files that today's commands name differently.
+        tests: names of further tests' corpus scores in a record (``flickr8k.json``), by their file
+            in a run folder (``evaluation/cross/metrics.json``).
     """
 
     file: str
@@ -114,15 +113,15 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How a run is carried out at one scale.
+    """Commands and cost of a run at one scale.
 
     Attributes:
         steps: commands without ``captioning``.
         hours, memory: cost of all steps on the scale's machine, e.g. 8 and ``40 GB``; None:
             unknown.
         differs: differences from the paper, with reasons.
-        recorded: place of results that are recorded already.
-        impossible: why it cannot be run at this scale; it has no steps then.
+        recorded: where results are already recorded.
+        impossible: why the run is impossible at this scale; it then has no steps.
         without: columns, files or metrics that this scale lacks, and why.
     """
 
@@ -136,18 +135,18 @@ class Way:
 
     @property
     def needs(self) -> list[str]:
-        """Ids of the runs whose folders its steps name, each once."""
+        """Ids of the runs whose folders the commands name, each once."""
         names = (match["other"] for step in self.steps for match in PLACEHOLDER.finditer(step))
         return list(dict.fromkeys(name for name in names if name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperRun:
-    """A run of a paper.
+    """Run of a paper.
 
     Attributes:
-        id: its name in the file.
-        seeded: whether each seed has a run of its own; data that all seeds share have not.
+        id: name of the run in the file.
+        seeded: whether each seed has its own run; data shared by all seeds do not.
         ways: ways to measure it, by scale.
     """
 
@@ -158,15 +157,15 @@ class PaperRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A file or folder that runs read, and that somebody else has made.
+    """File or folder from third parties that runs read.
 
     Attributes:
         path: required path; ``{data}``, ``{models}`` and ``{cache}`` are the user's folders.
-        what: its description, and how to get it.
-        named: texts of a command that reads it; its path, unless other words imply it.
-        is_on_hub: whether the model hub has it under the path's last words.
+        what: description of the file, and how to get it.
+        named: words in a command that show that it reads the file; by default, the path.
+        is_on_hub: whether the path ends with the file's name on the model hub.
         scale: scale of the runs.
-        num_photos: photos that a folder of photos has, at least 1; None: it is none.
+        num_photos: number of photos in a folder, at least 1; None: no folder of photos.
     """
 
     path: str
@@ -179,18 +178,17 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A claim of a paper: one row of a table against another.
+    """Claim of a paper: one row of a table compared with another.
 
     Attributes:
-        id: its name in the file.
-        claim: what the paper says, in a sentence.
+        id: name of the claim in the file.
+        claim: the claim in a sentence.
         item, column: where the numbers are.
-        rows: the changed row and the one that it is compared with.
-        sign: 1, -1 or 0: the direction, where the paper shows it without numbers or sees no
-            difference; None: the numbers tell it.
-        here: by scale, rows of our own that stand for the paper's: item, column, changed row, row
-            that it is compared with.
-        cause: by scale, why the measured effect differs, and what it does not tell.
+        rows: the changed row and the baseline row.
+        sign: direction 1, -1 or 0 if the paper gives no numbers; None: computed from the numbers.
+        here: this project's rows in place of the paper's, by scale: item, column, changed row,
+            baseline row.
+        cause: why the measured effect differs from the paper's, by scale.
     """
 
     id: str
@@ -205,15 +203,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """A paper.
+    """Paper with its tables, runs and claims.
 
     Attributes:
-        id: the file's name.
+        id: name of the file.
         file: the file.
         citation: authors, title, where and when it was published.
         needs: needs of all scales.
         scales: description of each scale: data, model, machine.
-        effects: its claims that the tables let one test.
+        effects: claims that the tables can test.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""A paper from its file: ``papers/PAPER/PAPER.yaml``, or one of the user's own."""
+"""Read a paper from ``papers/PAPER/PAPER.yaml`` or from the user's own file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATA_SET = "data="  # before a data set's name, where its files are needed
 
 
 def paper_folder() -> Path:
-    """The papers' folders; for errors see `shipped_folder`."""
+    """Folders of the papers; for errors see `shipped_folder`."""
     return shipped_folder("papers", "*/*.yaml", installed="published", checkout="papers")
 
 
@@ -45,7 +45,7 @@ def paper_names() -> list[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """A paper by name, or from your own file.
+    """Load a paper by name, or from the user's own file.
 
     Raises:
         ValueError: the paper is unknown, or its file is invalid.
@@ -60,17 +60,17 @@ def load_paper(name: str) -> Paper:
 
 
 def argument_of(paper: Paper) -> str:
-    """Names that a command accepts for a paper: its name, or a file that is not shipped."""
+    """Argument by which commands accept a paper: its name, or its file if not shipped."""
     is_shipped = paper.file.parent.parent == paper_folder()
     return paper.id if is_shipped else str(paper.file.resolve())
 
 
 def read_paper(path: Path) -> Paper:
-    """A paper from its file.
+    """Read a paper from its file.
 
     Raises:
-        ValueError: no YAML, a key that is not known or missing, a value of another kind, a row with
-            another number of values than columns, or a run that is not there; the place is named.
+        ValueError: the file is no YAML, a key is unknown or missing, a value or a row's number of
+            values is wrong, or a run is missing; the message names the place.
     """
     content = _Entry(_yaml_of(path), path.name)
     runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
@@ -101,7 +101,7 @@ def _yaml_of(path: Path) -> Any:
 
 
 class _Entry:
-    """A mapping whose keys are taken one by one; what is left at the end is not known."""
+    """Mapping whose keys are read one by one; keys left at the end are unknown."""
 
     def __init__(self, value: Any, where: str) -> None:
         if not isinstance(value, dict):
@@ -136,14 +136,14 @@ class _Entry:
 
 
 def _needs(path: str, entry: _Entry) -> Sequence[Need]:
-    """A file, or with ``data=NAME`` all files of a data set."""
+    """Need of a file, or with ``data=NAME`` of all files of a dataset."""
     if path.startswith(DATA_SET):
         return _data_set(path.removeprefix(DATA_SET), entry)
     return [_need(path, entry)]
 
 
 def _data_set(name: str, entry: _Entry) -> Sequence[Need]:
-    """The files of a data set, as its config lists them; photos are named by `photos_named`."""
+    """Files of a dataset, as its config lists them; photos are counted by `photos_named`."""
     config = _data_config(name, entry.where)
     named = _texts(entry, "named", (f"{DATA_SET}{name}",))
     photos_named = _texts(entry, "photos_named", named)
@@ -168,12 +168,12 @@ def _data_set(name: str, entry: _Entry) -> Sequence[Need]:
 
 
 def _data_config(name: str, where: str) -> dict[str, Any]:
-    """Its ``root`` and ``files``, which a config that it is made of may have."""
+    """Keys ``root`` and ``files`` of a dataset's config or of a config that it is based on."""
     folders = [folder for folder in (user_folder(), config_folder()) if folder]
     file = next((f for d in folders if (f := d / "data" / f"{name}.yaml").is_file()), None)
     if file is None:
         raise ValueError(
-            f"{where}: no data set {name!r} in {folders[-1] / 'data'}; correct its name"
+            f"{where}: no dataset {name!r} in {folders[-1] / 'data'}; correct its name"
         )
     config = _yaml_of(file)
     bases = [base for base in config.get("defaults", ()) if base != "_self_"]
@@ -253,7 +253,7 @@ def _number(value: Any, where: str) -> float | None:
 
 
 def _texts(entry: _Entry, key: str, default: Sequence[str] | None = ()) -> tuple[str, ...]:
-    """A list of texts; without a default it must be there."""
+    """Read a list of texts, which is required without a default."""
     texts = tuple(entry.listed(key) if default is None else entry.listed(key, default))
     for text in texts:
         if not isinstance(text, str):  # a colon makes a mapping of a sentence
@@ -385,18 +385,18 @@ def _place(values: Any, number: int, where: str) -> tuple[str, ...]:
 
 
 def _check_names(paper: Paper, where: str) -> None:
-    """Rows and steps name runs that are there, and every run is of use to a row."""
+    """Check that rows and steps name existing runs, and that a row uses every run."""
     used = {row.run for item in paper.items.values() for row in item.rows if row.run}
     ways = [(run.id, scale, way) for run in paper.runs.values() for scale, way in run.ways.items()]
     needs = [(name, scale, need) for name, scale, way in ways for need in way.needs]
     for name, scale, need in needs:
         if need not in paper.runs or scale not in paper.runs[need].ways:
-            raise ValueError(f"{where}: runs.{name}.{scale}: no run {need!r} to use")
+            raise ValueError(f"{where}: runs.{name}.{scale}: the run {need!r} does not exist")
     used.update(need for _, _, need in needs)
     for name in sorted(used - set(paper.runs)):
         raise ValueError(f"{where}: a row names the run {name!r}, which does not exist")
     for name in sorted(set(paper.runs) - used):
-        raise ValueError(f"{where}: runs.{name} is used by no row")
+        raise ValueError(f"{where}: no row uses runs.{name}")
     for effect in paper.effects:
         own = (effect.item, effect.column, *effect.rows)
         for item, *names in (own, *effect.here.values()):
@@ -407,7 +407,7 @@ def _check_names(paper: Paper, where: str) -> None:
 
 
 def _check_place(paper: Paper, name: str, names: Sequence[str], where: str) -> None:
-    """An item and what it is to have: rows and columns."""
+    """Check that an item exists and has the rows and columns."""
     if name not in paper.items:
         raise ValueError(f"{where}: there is no item {name!r}; there are {', '.join(paper.items)}")
     item = paper.items[name]

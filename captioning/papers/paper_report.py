@@ -1,6 +1,6 @@
-"""Implements ``captioning paper``: prints tables and runs steps.
+"""Implement ``captioning paper``: print tables and run commands.
 
-A paper's tables show published numbers and measured ones, never in one line.
+Published and measured numbers stand in separate tables.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def show(options: Namespace) -> int | None:
 
 
 def record_folders() -> list[Path]:
-    """The folder of each paper, then the folder of all other runs; none of an installed package."""
+    """Folder of each paper, then folder of all other runs; none for an installed package."""
     return [*sorted(CHECKOUT.glob("papers/*/records")), CHECKOUT / "docs" / "results" / "records"]
 
 
@@ -95,7 +95,7 @@ def _scales(paper: Paper, results: Results) -> list[Cells]:
 
 
 def _items(paper: Paper, name: str | None) -> list[Item]:
-    """One item, or all; ``2`` is ``table2``."""
+    """Tables and figures that a text selects: all, or one; ``2`` means ``table2``."""
     if name is None:
         return list(paper.items.values())
     for candidate in (name, name.lower(), f"table{name}", f"figure{name}"):
@@ -127,7 +127,7 @@ def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Res
 
 
 def _items_by_seed(text: str | None, items: Sequence[Item]) -> dict[int, list[Item]]:
-    """Those that are measured with a seed: with all of ``text``, else with as many as each says."""
+    """Items for each seed: every seed for an item in ``text``, else as many as the item states."""
     if text is not None:
         return {seed: list(items) for seed in _seeds(text)}
     most = max(item.num_seeds for item in items)
@@ -170,11 +170,11 @@ def _print(tasks: Sequence[Task], cells: Cells) -> None:
 
 @dataclass(slots=True)
 class _Grid:
-    """Cells of a table, without the rows and columns that are left out.
+    """Table of measured values, without the rows and columns that are left out.
 
     Attributes:
-        digits: digits of the numbers of each column.
-        left_out: names by what they are, their state and the reason.
+        digits: number of decimals of each column.
+        left_out: left-out names, by kind, state and reason.
     """
 
     rows: dict[str, list[Cell]]
@@ -183,7 +183,7 @@ class _Grid:
     left_out: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def leave_out(self) -> None:
-        """Rows, then columns, that are empty for one reason."""
+        """Leave out rows, then columns, that are empty for a single reason."""
         kept = list(self.rows.items())
         self.rows = {n: cells for n, cells in kept if not self._is_empty("row", n, cells)}
         columns = [[cells[place] for cells in self.rows.values()] for place in self.places]
@@ -206,9 +206,9 @@ class _Grid:
 
 
 def measured_lines(item: Item, cells: Cells) -> list[str]:
-    """The table of a scale with its notes.
+    """Lines of the measured table of a scale, with its notes.
 
-    A cell has mean ± sample standard deviation over the seeds, whose number is the row's.
+    A cell has the mean ± the sample standard deviation over the row's seeds.
     """
     grid = _Grid(
         rows={row.name: cells.row_cells(item, row) for row in item.rows},
@@ -254,7 +254,7 @@ def _row(grid: _Grid, name: str, everywhere: Sequence[str], notes: list[str]) ->
 
 
 def _common(cells: Iterable[Cell]) -> list[str]:
-    """What differs in all of them that are or can be measured, in the order of the first."""
+    """Differences that all measured or measurable cells share, in the first cell's order."""
     differs = [cell.differs for cell in cells if cell.state not in EMPTY]
     first = differs[0] if differs else ()
     return [text for text in first if all(text in others for others in differs)]
@@ -281,7 +281,7 @@ MEASURED = (
 
 
 def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]:
-    """Cells by state, a line a paper and scale."""
+    """Number of cells by state, one line per paper and scale."""
     rows = [
         [paper.id, str(len(paper.items)), cells.scale, *map(str, cells.counts.values())]
         for paper, scales in papers
@@ -292,12 +292,12 @@ def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]
 
 
 def item_lines(item: Item, cells: Cells) -> list[str]:
-    """An item with the paper's numbers and the measured ones of a scale."""
+    """Lines of an item: the published numbers, and the numbers measured at a scale."""
     return [*head_lines(item), *measured_lines(item, cells)]
 
 
 def head_lines(item: Item) -> list[str]:
-    """Its title and the paper's numbers."""
+    """Title of an item and the published numbers."""
     place = f"page {item.page}" if isinstance(item.page, int) else item.page
     lines = [f"### {label(item.id)}: {item.title} ({place})", ""]
     lines += [item.note, ""] if item.note else []
@@ -317,7 +317,7 @@ def head_lines(item: Item) -> list[str]:
 
 
 def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
-    """A page: all items, with the scales that something was measured at, and where it is from."""
+    """Lines of a paper's page: all items with their measured scales, and sources."""
     lines = [f"# {paper.title}", paper.citation, "", "```", f"captioning paper {paper.id}", "```"]
     lines += ["", "Number of cells with a published number, by state:", ""]
     lines += [*overview_lines([(paper, scales)]), ""]
@@ -339,7 +339,7 @@ def _is_measured(item: Item, cells: Cells) -> bool:
 
 
 def _need_lines(paper: Paper) -> list[str]:
-    """What must be there before: files of others."""
+    """Lines on third parties' files that the runs need."""
     if not paper.needs:
         return []
     kinds = {True: "the model hub", False: "its authors"}
@@ -357,7 +357,7 @@ def _need_lines(paper: Paper) -> list[str]:
 
 
 def _cost_lines(paper: Paper) -> list[str]:
-    """Runs at full size with what they cost and what differs from the paper."""
+    """Table of full-size runs with their costs and differences from the paper."""
     rows: list[list[str]] = []
     notes: list[str] = []
     for run in paper.runs.values():
@@ -389,7 +389,7 @@ def _source_lines(scales: Sequence[Cells]) -> list[str]:
 
 
 def _source(run: Run) -> dict[str, Any]:
-    """Versions and seed of a run; those of a set that was made are in its card."""
+    """Versions and seed of a run; for a generated dataset, from its card."""
     versions, seed = run.versions, run.setting("seed")
     if not versions:
         contents = (content for content in run.files.values() if isinstance(content, dict))
@@ -399,7 +399,7 @@ def _source(run: Run) -> dict[str, Any]:
 
 
 def label(name: str) -> str:
-    """``table2`` as Table 2."""
+    """Label of an item: ``table2`` as Table 2."""
     for kind in ("table", "figure"):
         if name.startswith(kind):
             return f"{kind.capitalize()} {name.removeprefix(kind)}"

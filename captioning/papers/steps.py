@@ -1,4 +1,4 @@
-"""Runs of a paper as tasks: their commands, in an order that meets each one's needs."""
+"""Runs of a paper as tasks with commands, in an order that meets their needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST = 0.9
 
 
 def check_needs(paper: Paper, scale: str, tasks: Iterable[Task]) -> None:
-    """Look for all that tasks need and is not theirs to make.
+    """Check that all files exist that tasks need but do not create.
 
     Raises:
         FileNotFoundError: something is missing, or photos cannot be opened; each is named once,
@@ -36,16 +36,16 @@ def check_needs(paper: Paper, scale: str, tasks: Iterable[Task]) -> None:
     ]
     if missing:
         raise FileNotFoundError(
-            "nothing was begun, as files are missing that these runs need:\n"
+            "nothing was started, as these runs need files that are missing:\n"
             + "\n".join(missing)
-            + "\nput them there, or choose other runs with --rows"
+            + "\nadd the files, or choose other runs with --rows"
         )
 
 
 def _problem(need: Need) -> str | None:
-    """What is wrong with what is there, with a mark behind it; empty: it is not there.
+    """Problem with an existing file or folder of photos; empty if it does not exist.
 
-    Of a folder of photos a few are opened, from its first name to its last.
+    A few photos of a folder are opened, spread from the first name to the last.
     """
     place = place_of(need)
     if not place.exists():
@@ -65,7 +65,7 @@ def _problem(need: Need) -> str | None:
 
 
 def needed(paper: Paper, scale: str, tasks: Iterable[Task]) -> list[tuple[Need, Sequence[str]]]:
-    """Needs of the tasks that are not done, with the runs that have them."""
+    """Needs of the unfinished tasks, each with the runs that have it."""
     texts = {task.run.id: " ".join(task.way.steps) for task in tasks if not task.is_done}
     found = []
     for need in (need for need in paper.needs if need.scale == scale):
@@ -75,7 +75,7 @@ def needed(paper: Paper, scale: str, tasks: Iterable[Task]) -> list[tuple[Need, 
 
 
 def place_of(need: Need) -> Path:
-    """The path at which it is searched."""
+    """Path at which a need is searched."""
     path = need.path
     for name, folder in folders().items():
         path = path.replace(f"{{{name}}}", folder)
@@ -83,7 +83,7 @@ def place_of(need: Need) -> Path:
 
 
 def told(need: Need) -> str:
-    """Its path, its description, and the command that fetches it, if there is one."""
+    """Path and description of a need, and a command to download it if there is one."""
     place = place_of(need)
     name = need.path.removeprefix("{models}/")
     fetch = f" (hf download {name} --local-dir {place})" if need.is_on_hub else ""
@@ -101,15 +101,15 @@ DEVICES, BATCH, PARTS = (
 
 
 def num_devices(command: Sequence[str]) -> int:
-    """Devices that a command asks for; one where it does not say."""
+    """Number of devices that a command asks for; 1 by default."""
     return _number(command, DEVICES)
 
 
 def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
-    """A command for so many devices at most; an update is of as many captions as before.
+    """Limit a command to a number of devices; its updates keep their number of captions.
 
     Raises:
-        ValueError: the requested number is not a multiple of them, or its batches are unknown.
+        ValueError: the requested number is not a multiple of the limit, or its batches are unknown.
     """
     asked = num_devices(command)
     if asked <= number:
@@ -127,7 +127,7 @@ def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
 
 
 def work_of(command: Sequence[str]) -> tuple[str, ...]:
-    """A command without how its updates are shared out among devices."""
+    """Command without the settings that divide its updates among devices."""
     batch = _number(command, BATCH) * _number(command, PARTS)
     rest = (word for word in command if not word.startswith((DEVICES, BATCH, PARTS)))
     return (*rest, str(batch))
@@ -145,10 +145,10 @@ PLAIN = re.compile(r"[\w/.:\\+@%*?| -]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A run at one scale with one seed.
+    """Run at one scale with one seed.
 
     Attributes:
-        folder: its results.
+        folder: folder of the results.
         commands: arguments of ``captioning``, in order.
         needs: folders of the tasks whose results its commands read.
     """
@@ -162,22 +162,22 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """Name of the task in messages."""
         return f"{self.run.id}, seed {self.seed}"
 
     @property
     def is_done(self) -> bool:
-        """Whether all commands ended well."""
+        """Whether all commands have finished."""
         return self.num_done == len(self.commands)
 
     @property
     def num_devices(self) -> int:
-        """Devices that its trainings ask for."""
+        """Number of devices that the task's trainings ask for."""
         return max(map(num_devices, self.commands), default=1)
 
     @property
     def num_done(self) -> int:
-        """Commands that ended well, from the first on."""
+        """Number of finished commands, counted from the first."""
         done = read_json(self.folder / STEPS) if (self.folder / STEPS).is_file() else []
         both = zip(self.commands, done, strict=False)
         same = (work_of(one) == work_of(other) for one, other in both)
@@ -185,20 +185,20 @@ class Task:
         return next((number for number, is_same in enumerate(same) if not is_same), known)
 
     def on_devices(self, number: int) -> Task:
-        """The task for so many devices at most (`captioning.papers.steps`)."""
+        """Task limited to a number of devices (`captioning.papers.steps`)."""
         commands = tuple(on_devices(command, number) for command in self.commands)
         return replace(self, commands=commands)
 
     @property
     def lines(self) -> list[str]:
-        """Commands as they are typed."""
+        """Commands as typed in a shell."""
         return [shlex.join(["captioning", *command]) for command in self.commands]
 
 
 def tasks_of(
     paper: Paper, names: Iterable[str], scale: str, seeds: Iterable[int], results: Results
 ) -> list[Task]:
-    """Tasks of runs, those first that others need; a run that all seeds share comes once."""
+    """Tasks of runs, each after the tasks that it needs; a run shared by all seeds comes once."""
     tasks: dict[Path, Task] = {}
 
     def add(name: str, seed: int) -> list[Path]:
@@ -240,7 +240,7 @@ def _command(
 
 
 def _filled(word: str, text: Callable[[re.Match[str]], str]) -> str:
-    """A word with its placeholders' texts, in quotes where Hydra would misread them."""
+    """Fill in a word's placeholders, quoting values that Hydra would misread."""
     if not SETTING.match(word):
         return PLACEHOLDER.sub(text, word)
 
@@ -253,7 +253,7 @@ def _filled(word: str, text: Callable[[re.Match[str]], str]) -> str:
 
 
 def quoted(value: str) -> str:
-    """A value as Hydra reads it: as it is, or in quotes where it has umlauts, brackets or such."""
+    """Quote a value for Hydra if it has brackets, umlauts or other special characters."""
     if PLAIN.fullmatch(value):
         return value
     from hydra.core.override_parser.types import Quote, QuotedString  # a quarter of a second
@@ -262,5 +262,5 @@ def quoted(value: str) -> str:
 
 
 def folders() -> dict[str, str]:
-    """The user's, by the names that steps and needs have for them."""
+    """User's folders, by their placeholders in steps and needs."""
     return {name: str(own_folder(name)) for name in ("data", "models", "cache")}

@@ -1,1 +1,1 @@
-"""Run folders, the records that tables are built from, and the tables."""
+"""Run folders, records of runs, and tables built from them."""

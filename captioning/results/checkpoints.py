@@ -1,4 +1,4 @@
-"""The checkpoints of a run folder: which of them is the latest, and whether they are intact."""
+"""Find the latest checkpoint of a run folder, and check that checkpoints are intact."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ WEIGHTS = ("state_dict", "current_model_state")
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that a run resumes from, made at an epoch's end or within it.
+    """Checkpoint that a run resumes from, written at an epoch's end or within an epoch.
 
-    Their content decides, not their time of writing.
+    The latest by content is chosen, not by file time.
 
     Args:
         folder: folder of checkpoints.
 
     Raises:
-        ValueError: one of them is damaged; names others.
+        ValueError: a checkpoint is damaged; the message names others.
     """
     paths = [path for path in (folder / LAST, folder / PREEMPTED) if path.is_file()]
     return max(paths, key=progress, default=None)
@@ -38,17 +38,17 @@ def progress(path: Path) -> tuple[int, int]:
     """Epoch and number of updates of a checkpoint.
 
     Raises:
-        ValueError: the file is damaged or no checkpoint; names others of its folder.
+        ValueError: the file is damaged or no checkpoint; the message names others.
     """
     content = _content(path)
     return content["epoch"], content["global_step"]
 
 
 def config_of(path: Path) -> DictConfig | None:
-    """The config of the run that wrote a checkpoint; None for one of an older version.
+    """Config of the run that wrote a checkpoint; None for a checkpoint of an older version.
 
     Raises:
-        ValueError: the file is damaged or no checkpoint; names others of its folder.
+        ValueError: the file is damaged or no checkpoint; the message names others.
     """
     text = _content(path).get("config")
     try:
@@ -60,24 +60,24 @@ def config_of(path: Path) -> DictConfig | None:
 
 
 def check_intact(path: Path) -> None:
-    """Read a checkpoint against the sums that are in it; a GiB takes about a second.
+    """Verify the checksums of a checkpoint; a GiB takes about a second.
 
     Raises:
-        ValueError: a part of it has changed, it is not a checkpoint, or weights are not finite;
-            names other checkpoints.
+        ValueError: a part has changed, the file is no checkpoint, or weights are not finite; the
+            message names other checkpoints.
     """
     if problem := _problem(path):
         raise _damaged(path, problem)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """A finished run's checkpoint on the CPU, read as `check_intact` does.
+    """Load a finished run's checkpoint onto the CPU and verify its checksums.
 
-    Nothing but plain values and tensors is loaded.
+    Only plain values and tensors are loaded.
 
     Raises:
-        ValueError: it is damaged, not finite, no checkpoint of this framework, or holds objects
-            that could run code.
+        ValueError: the file is damaged, not finite, no checkpoint of this framework, or holds
+            objects that could run code.
     """
     problem = _problem(path)
     if not problem and not _is_captioner(_mapped(path).get("captioner")):
@@ -92,11 +92,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def check_sums(path: Path) -> None:
-    """Read a file of `torch.save` against the sums that are in it.
+    """Verify the checksums in a file of `torch.save`.
 
     Raises:
         OSError: the file cannot be opened.
-        ValueError: a part does not match its sum, or the list of parts is damaged.
+        ValueError: a part does not match its checksum, or the list of parts is damaged.
     """
     with path.open("rb") as file:
         try:
@@ -109,7 +109,7 @@ def check_sums(path: Path) -> None:
 
 
 def _problem(path: Path) -> str:
-    """Why a checkpoint cannot be used, or an empty text."""
+    """Problem of a checkpoint that makes it unusable, or an empty text."""
     try:
         check_sums(path)
         content = _mapped(path)
@@ -122,16 +122,16 @@ def _problem(path: Path) -> str:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether a weight can be used; minus infinity is valid in masks."""
+    """Whether a weight is finite; minus infinity is allowed, as in masks."""
     is_number = not tensor.is_floating_point() or not tensor.numel()
     return is_number or bool(tensor.max() < torch.inf)
 
 
 def _mapped(path: Path) -> dict[str, Any]:
-    """A checkpoint's content, of whose weights nothing is read before they are looked at.
+    """Memory-mapped content of a checkpoint, whose weights are only read when used.
 
     Raises:
-        ValueError: why it cannot be used.
+        ValueError: the checkpoint cannot be used; the message says why.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -159,7 +159,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, problem: str) -> ValueError:
-    """The error for a checkpoint that training cannot resume from; names those that it can."""
+    """Error for a checkpoint that training cannot resume from; it names usable ones."""
     paths = [other for other in sorted(path.parent.glob("[!.]*.ckpt")) if other != path]
     others = [other for other in paths if not _problem(other)]
     remedy = "resume=never trains from scratch"

@@ -1,4 +1,4 @@
-"""Files of captions and scores: the COCO results format in, JSON out."""
+"""Read and write captions in the COCO results format, and write references."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ResultEntry:
     """Captions of an image in a results file.
 
     Attributes:
-        image_id: image id as text; None: the entry has only a photo's name.
-        is_number: whether the file has the id as a number.
+        image_id: image id as text; None if the entry only names a photo.
+        is_number: whether the id is a number in the file.
         names: names of the photo, the most reliable first.
         captions: the best first.
         place: position in the file, for messages.
@@ -38,17 +38,17 @@ class ResultEntry:
 
 
 def read_results(path: str | Path) -> dict[str, list[str]]:
-    """Captions by image id from a results file, in the file's order.
+    """Read captions by image id from a results file, in the file's order.
 
     One caption an image in COCO's format, ``[{"image_id": 9, "caption": "..."}, ...]``, or several,
     the best first, ``[{"image_id": 9, "captions": ["...", "..."]}, ...]``. Ids may be numbers or
-    text and become text. JSON Lines have such an entry a line; LLaVA's ``question_id`` and ``text``
-    stand for both keys. Further keys are ignored. An empty caption is kept: it is scored as the
-    empty string.
+    text and become text. JSON Lines have one entry per line; LLaVA's ``question_id`` and ``text``
+    are also accepted as keys. Further keys are ignored. An empty caption is kept: it is scored as
+    the empty string.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: not JSON, not a list of such entries, no entries, or an id that occurs twice.
+        ValueError: the file is not JSON or a list of such entries, is empty, or repeats an id.
     """
     captions_by_image: dict[str, list[str]] = {}
     for entry in read_entries(path):
@@ -59,9 +59,9 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
 
 
 def read_entries(path: str | Path) -> list[ResultEntry]:
-    """The entries of a results file; each has an image id or its photo's name.
+    """Read the entries of a results file; each has an image id or its photo's name.
 
-    See `read_results`; JSON of ``captioning caption`` is read, too.
+    See `read_results`; The JSON output of ``captioning caption`` can also be read.
 
     Raises:
         FileNotFoundError, ValueError: see `read_results`.
@@ -78,8 +78,8 @@ def read_entries(path: str | Path) -> list[ResultEntry]:
         image_id = entry.image_id
         if image_id is not None and image_id in seen:
             raise ValueError(
-                f"{entry.place}: image_id {image_id!r} occurs twice; several captions of "
-                'an image go into one entry: "captions": [...]'
+                f"{entry.place}: image_id {image_id!r} occurs twice; put several captions of an "
+                'image into one entry: "captions": [...]'
             )
         if image_id is not None:
             seen.add(image_id)
@@ -87,7 +87,7 @@ def read_entries(path: str | Path) -> list[ResultEntry]:
 
 
 def _values(path: Path) -> Any:
-    """What JSON says, or the list of what the lines of JSON Lines say."""
+    """Parsed content of JSON, or the list of the parsed lines of JSON Lines."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         try:
@@ -129,14 +129,14 @@ def _entry(entry: object, place: str) -> ResultEntry:
 
 
 def _text(caption: Any) -> Any:
-    """A caption's text, which ``captioning caption`` puts into an object beside its score."""
+    """Text of a caption, which ``captioning caption`` stores in an object beside its score."""
     return caption.get("caption") if isinstance(caption, dict) else caption
 
 
 def write_results(path: Path, predictions: Iterable[Prediction]) -> None:
-    """Write captions in the COCO results format; ids that are whole numbers become numbers.
+    """Write captions in the COCO results format; integer-like ids become numbers.
 
-    A caption that was searched with constraints says in ``constraints_met`` whether it meets them.
+    For constrained search, ``constraints_met`` states whether the caption meets its constraints.
     """
     entries = [
         {
@@ -154,7 +154,7 @@ def _constraints(satisfied: bool | None) -> dict[str, bool]:
 
 
 def write_candidates(path: Path, candidates: Iterable[Sequence[Prediction]]) -> None:
-    """Write several captions an image with their scores, for `read_results`; the best first."""
+    """Write several captions per image, best first, with scores, for `read_results`."""
     entries = [
         {
             "image_id": _number_or_text(group[0].image_id),
@@ -174,9 +174,9 @@ def write_captions(
     Candidates of an earlier search are removed, as they do not belong to these predictions.
 
     Args:
-        folder: folder that receives them.
+        folder: folder to write to.
         groups: captions of each image, the best first.
-        samples: at least those of these images, with their references.
+        samples: samples with the references of these images, at least.
     """
     write_references(folder / "references.json", samples, {group[0].image_id for group in groups})
     write_results(folder / "predictions.json", [group[0] for group in groups])
@@ -214,11 +214,11 @@ def write_references(path: Path, samples: Sequence[Sample], image_ids: Collectio
 
 
 def _file_name(sample: Sample) -> str:
-    """The photo's path below its set's folder where the id is that; else its file name."""
+    """Path of the photo below its dataset's folder if the id is that path; else its file name."""
     return sample.image_id if is_path_of(sample) else sample.image_path.name
 
 
 def is_path_of(sample: Sample) -> bool:
-    """Whether the image id is the photo's path below its set's folder."""
+    """Whether the image id is the photo's path below its dataset's folder."""
     path = sample.image_path.as_posix()
     return path == sample.image_id or path.endswith(f"/{sample.image_id}")

@@ -1,4 +1,4 @@
-"""How figures look: for a column of a paper, told apart by colour-blind people and in grey.
+"""Style of figures: one-column width, distinguishable by colour-blind people and in grey.
 
 matplotlib takes long to import, so it is imported where a figure is drawn.
 """
@@ -48,17 +48,17 @@ _STYLE: Any = {
 
 
 def line_style(place: int) -> dict[str, Any]:
-    """Colour, dash and mark of a line; six lines differ in all three.
+    """Colour, dash and marker of a line; six lines differ in all three.
 
     Args:
-        place: place of the line among the others.
+        place: index of the line in the figure.
     """
     at = place % len(COLORS)
     return {"color": COLORS[at], "linestyle": DASHES[at], "marker": MARKS[at]}
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """The style, for as long as a figure is drawn; a user's own settings are left alone."""
+    """Use the figure style within the block; a user's own settings are restored."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
@@ -67,9 +67,9 @@ def figure_style() -> AbstractContextManager[None]:
 def new_figure(
     *, width: float = COLUMN, height: float = 2.3, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Figure, list[Any]]:
-    """A figure, to be drawn within `figure_style`, and its axes row by row.
+    """Create a figure, for use within `figure_style`, and its axes row by row.
 
-    It does not use pyplot, so it works beside a user's plots.
+    It avoids pyplot, so a user's plots are not affected.
 
     Args:
         width, height: size in inches.
@@ -87,14 +87,14 @@ def new_figure(
 def draw_histogram(
     axes: Any, edges: Any, counts: Any, selected: Any, *, labels: tuple[str, str]
 ) -> None:
-    """Draw numbers of all by bin, and of those selected in another colour, hatched for grey.
+    """Draw a histogram of all values and of the selected values, hatched for grey print.
 
     Args:
         axes: axes from `new_figure`.
         edges: edges of the bins.
         counts: counts of all, by bin.
         selected: counts of the selected, by bin.
-        labels: labels of all and of those selected.
+        labels: labels of all values and of the selected values.
     """
     axes.stairs(counts, edges, fill=True, color=GREY, label=labels[0])
     axes.stairs(
@@ -111,13 +111,13 @@ def draw_histogram(
 def save_figure(
     figure: Figure, folder: Path, name: str, formats: Sequence[str] = VECTOR, *, dpi: int = 150
 ) -> None:
-    """Write a figure in each format, without the date, so that equal figures are equal files.
+    """Write a figure in each format, without the date, so that equal figures give equal files.
 
     Args:
         figure: figure from `new_figure`.
         folder: folder to write to; created if missing.
-        name: name of the files, without ending.
-        formats: endings.
+        name: name of the files, without suffix.
+        formats: file suffixes.
         dpi: dpi of PNG.
     """
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells each font of a PDF

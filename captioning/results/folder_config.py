@@ -1,11 +1,11 @@
-"""The config of a folder that may come from somebody else: it is data, and is read as such.
+"""Read the config of a run folder that may come from a third party, as data only.
 
 `captioning.config.build` builds parts, and refuses objects that a folder may not name.
 
-Such a folder may name any of the user's files to be read. So a run that is started leaves
-``started.json``: for each path that it reads a keyed hash of the path and of the setting that names
-it. The key is random, lies in the user's own folder of states, and is read by nobody else. A folder
-from elsewhere, or a setting that was edited, has no hash that fits.
+Such a folder could make a command read any of the user's files. So a run writes ``started.json``
+when it starts: a keyed hash of each path that it reads and of the setting that names the path. The
+random key lies in the user's own state folder, readable by nobody else. A folder from elsewhere, or
+an edited setting, has no matching hash.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _BYTES = 32
 
 
 def read_folder_config(path: Path) -> DictConfig:
-    """The settings of a file; they hold no references, as a run has resolved them.
+    """Read the settings of a file, in which a run has resolved all references.
 
     Raises:
-        ValueError: it cannot be read, holds no settings, or a reference.
+        ValueError: the file cannot be read, or holds no settings or a reference.
     """
     try:
         config = OmegaConf.load(path)
@@ -66,8 +66,8 @@ def read_folder_config(path: Path) -> DictConfig:
     for key, text in _texts(values):
         if "${" in text:
             raise ValueError(
-                f"{path}: {key}: {text[:80]!r} refers to another value; configs of run folders "
-                f"hold none that do: write the value itself"
+                f"{path}: {key}: {text[:80]!r} refers to another value, which is not allowed in a "
+                "run folder's config: write the value itself"
             )
     rename_targets(config)
     OmegaConf.set_cache(config, {FILE: str(path)})
@@ -75,10 +75,10 @@ def read_folder_config(path: Path) -> DictConfig:
 
 
 def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
-    """Tell of all that a folder has read outside of it and of the user's data folders.
+    """Log all paths that a folder reads outside itself and the user's data folders.
 
-    A process reports each key and path once. It does not report names from the command line that
-    started the run, see `captioning.results.folder_config`.
+    A process logs each key and path once. It does not log paths from the command line that started
+    the run, see `captioning.results.folder_config`.
 
     Args:
         paths: key or file that names a path, and the path.
@@ -107,7 +107,7 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def paths_in(tree: Any) -> Iterator[tuple[str, str]]:
-    """The paths of a run's settings that are read when it is opened, with their keys."""
+    """Paths in a run's settings that are read when the run is opened, by key."""
     texts = dict(_texts(tree))
     for key, text in texts.items():
         if any(f"{key}.".startswith(f"{name}.") for name in NOT_READ) or not _is_path(text):
@@ -119,7 +119,7 @@ def paths_in(tree: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text is a path, as far as that can be told: names of models have slashes, too."""
+    """Whether a text is probably a path, as names of models have slashes, too."""
     if "\0" in text or "\n" in text or not any(mark in text for mark in ("/", os.sep)):
         return False
     path = Path(text)
@@ -127,7 +127,7 @@ def _is_path(text: str) -> bool:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """All texts of a config, keys of mappings among them, with their full keys."""
+    """All texts of a config with their full keys, including the keys of mappings."""
     if isinstance(value, dict):
         for name, content in value.items():
             inner = f"{key}.{name}" if key else str(name)
@@ -142,15 +142,15 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def real_path(text: str) -> Path:
-    """The place that a path leads to, from the current folder."""
+    """Path resolved from the current folder, through links."""
     return Path(text).expanduser().resolve()
 
 
 def mark_started(folder: Path, paths: Iterable[tuple[str, str]]) -> None:
-    """Keep which paths a run reads, as it is started here.
+    """Record which paths a run reads when it is started on this machine.
 
-    Nothing is written where no key can be kept, as in a container without home, or where the folder
-    of a finished run cannot be written.
+    Nothing is written if no key can be stored, as in a container without home, or if a finished
+    run's folder is read-only.
 
     Args:
         folder: the run's folder.
@@ -162,7 +162,7 @@ def mark_started(folder: Path, paths: Iterable[tuple[str, str]]) -> None:
 
 
 def started_here(folder: Path, paths: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The paths among these that the user named when starting the run.
+    """Paths among these that the user named when starting the run.
 
     Args:
         folder: the run's folder.
@@ -189,7 +189,7 @@ def _key_path() -> Path:
 
 
 def _key(*, make: bool) -> bytes | None:
-    """The user's key; None where there is none, or others could have read or written it."""
+    """User's secret key; None if it is missing or others could have read or written it."""
     try:
         path = _key_path()
         if make and not path.exists():
@@ -203,7 +203,7 @@ def _key(*, make: bool) -> bytes | None:
 
 
 def _make(path: Path) -> None:
-    """Write a new key; of two programs that do so the first one's counts."""
+    """Write a new key; if two programs do so at once, the first key is used."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     try:

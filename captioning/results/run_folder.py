@@ -1,4 +1,4 @@
-"""A run's folder: its files, whether it may be resumed, and its config, versions and scores."""
+"""Folder of a run: its files, whether it can be resumed, its config, versions and scores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNTESTED_FILE = "untested.json"
 
 
 def is_same_place(old: Any, new: Any) -> bool:
-    """Whether two texts are paths of one file or folder that is there; or all of two lists are."""
+    """Whether two texts name one existing file or folder, or two lists do so item by item."""
     if isinstance(old, list) and isinstance(new, list):
         return len(old) == len(new) and all(map(_is_same, old, new))
     return _is_same(old, new)
@@ -81,9 +81,9 @@ def _paths(key: str, value: Any) -> Iterator[tuple[str, Path]]:
 
 
 def content_of(path: Path) -> str:
-    """32 hex digits of a SHA-256 of a file, or of the files that identify a folder.
+    """Digest (SHA-256, 32 hex digits) of a file, or of the files that identify a folder.
 
-    For a large file, its size and 16 blocks of a MiB are read, which differ if weights differ.
+    For a large file, only its size and 16 blocks of a MiB are hashed.
     """
     digest = hashlib.sha256()
     for file in _files(path):
@@ -190,7 +190,7 @@ class RunFolder:
     """Files of one run.
 
     Args:
-        path: the folder; made when the run starts.
+        path: the folder; created when the run starts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -202,7 +202,7 @@ class RunFolder:
         """Prepare the folder for a run and return the checkpoint that it resumes from.
 
         Args:
-            settings: settings of the run, plain: all of them are kept and compared by their values.
+            settings: settings of the run as plain values; all are stored and compared by value.
 
         Returns:
             The checkpoint to resume from, or None to start from scratch (or when the run is
@@ -234,11 +234,11 @@ class RunFolder:
         return branch if resume == "never" else Path(resume)
 
     def opened_with(self) -> str:
-        """The config that `open` has taken, as YAML."""
+        """Config that `open` accepted, as YAML."""
         return self._yaml
 
     def _latest(self) -> Path | None:
-        """The checkpoint to resume from; the first process verifies its checksums."""
+        """Checkpoint to resume from, whose checksums the first process verifies."""
         from captioning.results.checkpoints import check_intact, config_of, latest_checkpoint
 
         path = latest_checkpoint(self.path / "checkpoints")
@@ -250,14 +250,13 @@ class RunFolder:
         changed = values and self._changed_but_place(values)
         if changed:
             raise ValueError(
-                f"{path} belongs to another config ({_shown(changed)}): it was put there from "
-                f"another "
-                "run; remove it, or give the checkpoint to resume from (resume=PATH)"
+                f"{path} belongs to another config ({_shown(changed)}), as it comes from another "
+                "run; remove it, or set resume=PATH to the checkpoint to resume from"
             )
         return path
 
     def _check_branch(self, path: Path) -> None:
-        """Refuse a checkpoint to branch from whose run differs in more than its curation."""
+        """Raise an error if the checkpoint's run differs in more than its curation."""
         _check_intact(path)
         changed = changed_values(RunFolder(path.parents[1])._saved(), self._values)
         changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
@@ -295,14 +294,14 @@ class RunFolder:
         write_json(path, record)
 
     def _set_aside(self) -> None:
-        """Rename a former run's folder; nothing that was computed is lost."""
+        """Rename an earlier run's folder, so that no results are lost."""
         number = 1
         while (old := self.path.with_name(f"{self.path.name}.old{number}")).exists():
             number += 1
         os.replace(self.path, old)
 
     def _refuse_other(self) -> None:
-        """Refuse a folder with results of another config; one without any is taken over."""
+        """Raise an error if the folder has results of another config; reuse it if it has none."""
         changed = self._changed_but_place(self._saved())
         if changed and not self.has_results():
             self._clear_start()
@@ -313,10 +312,10 @@ class RunFolder:
             )
 
     def _changed_but_place(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """As `changed_values`, without names and what follows from the place of folders alone.
+        """Changed values, as `changed_values`, without names and moved folders.
 
-        Whether data in another place are the same ones, their record tells. Other files and
-        folders are known by what they held when the run began.
+        Moved data are recognised by their record, and other files and folders by their content when
+        the run began.
         """
         moved = [(str(saved.get("run_dir") or ""), str(self.path))]
         keys = PLACE_KEYS if (self.path / DATA_RECORD).is_file() else PLACE_KEYS[1:]
@@ -333,7 +332,7 @@ class RunFolder:
         return self._without_moved(changed)
 
     def _without_moved(self, changed: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-        """Settings without those whose files have moved and hold what they held."""
+        """Settings without paths whose files have moved but have the same content."""
         path = self.path / PLACES_FILE
         if not changed or not path.is_file():
             return changed
@@ -346,10 +345,10 @@ class RunFolder:
         return kept
 
     def follow(self) -> None:
-        """Keep where the files lie now that the settings name, once they are known to be the same.
+        """Record the new locations of moved files, once they are known to be the same.
 
-        The settings are those that `open` has taken. A folder without a config, such as for a model
-        built in a notebook, is unchanged.
+        The settings are those that `open` accepted. A folder without a config, as of a model built
+        in a notebook, is unchanged.
         """
         if not self._config_path.is_file():
             return
@@ -369,13 +368,13 @@ class RunFolder:
             write_text(self._config_path, OmegaConf.to_yaml(saved))
 
     def has_results(self) -> bool:
-        """Whether an epoch has ended, a test was made, or all ended without one."""
+        """Whether an epoch or a test has finished, or the run ended without a test."""
         checkpoints = (self.path / "checkpoints").glob("*.ckpt")
         has_scores = (self.path / "metrics.json").is_file()
         return any(checkpoints) or has_scores or ended_untested(self.path)
 
     def _clear_start(self) -> None:
-        """Remove what a run that never finished an epoch wrote when it started."""
+        """Remove the files that a run wrote at its start if it never finished an epoch."""
         for name in AT_START:
             path = self.path / name
             if path.is_dir():
@@ -388,12 +387,12 @@ class RunFolder:
         return self.path / "config.yaml"
 
     def config(self) -> DictConfig:
-        """The resolved config that the run was started with.
+        """Resolved config with which the run was started.
 
         Paths that lead out of the folder and of the user's data folders are logged.
 
         Raises:
-            FileNotFoundError: not a run folder.
+            FileNotFoundError: the folder is not a run folder.
             ValueError: the file is damaged.
         """
         config = self._config()
@@ -409,13 +408,13 @@ class RunFolder:
         return config
 
     def _saved(self) -> dict[str, Any]:
-        """Values of the settings that the folder has, by dotted key."""
+        """Setting values stored in the folder, by dotted key."""
         return flat(OmegaConf.to_container(self._config(), resolve=True))
 
     def _moved_data(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Where data lie whose relative paths lead from where the run was started, by key.
+        """New locations of data whose relative paths start where the run was started, by key.
 
-        That folder is known where the run's own path was relative: the run still lies below it.
+        That start folder is known if the run's own path was relative: the run still lies below it.
         """
         place, run = self.path.resolve(), Path(str(values.get("run_dir") or "."))
         if run.is_absolute() or place.parts[-len(run.parts) or None :] != run.parts:
@@ -428,10 +427,10 @@ class RunFolder:
         }
 
     def check_there(self) -> None:
-        """Refuse a folder without a config.
+        """Raise an error for a folder without a config.
 
         Raises:
-            FileNotFoundError: not a run folder.
+            FileNotFoundError: the folder is not a run folder.
         """
         if not self._config_path.is_file():
             raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
@@ -452,7 +451,7 @@ class RunFolder:
         return self._checkpoint(LAST)
 
     def tested_checkpoint(self, monitor: str) -> Path:
-        """The checkpoint that scores are made with: the best epoch's, or the last one's.
+        """Checkpoint that scores are computed with: of the best epoch, or else of the last.
 
         Raises:
             FileNotFoundError: no epoch has ended yet.
@@ -464,7 +463,7 @@ class RunFolder:
         return path
 
     def finished(self) -> bool:
-        """Whether all test scores exist, further metrics included; or it has no test."""
+        """Whether all test scores exist, including further metrics, or the run has no test."""
         if ended_untested(self.path):
             return True
         path = self.path / "metrics.json"
@@ -488,7 +487,7 @@ class RunFolder:
 
 
 def check_places(*, resume: str, branch_from: str | None) -> None:
-    """Refuse a missing checkpoint to resume or to branch from.
+    """Raise an error if a checkpoint to resume or branch from does not exist.
 
     Raises:
         FileNotFoundError: ``resume`` or ``branch_from`` names no file.
@@ -507,7 +506,7 @@ def check_places(*, resume: str, branch_from: str | None) -> None:
 def changed_values(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """Both values of every setting that differs and matters to the results.
+    """Old and new values of every setting that differs and affects the results.
 
     A setting that an older run lacks and that is off now does not count as a difference.
     """
@@ -525,7 +524,7 @@ def _is_free(key: str) -> bool:
 
 
 def _data_places(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Where a run's data lie, also by names without a folder, which later become whole paths."""
+    """Locations of a run's data, also of bare names, which later become whole paths."""
     return [
         (key, text)
         for key, text in values.items()
@@ -534,7 +533,7 @@ def _data_places(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that may name files, other than data and what the run itself writes."""
+    """Settings that may name files, except data and files that the run itself writes."""
     others = (*NAME_KEYS, *FREE_KEYS, "data", "branch_from")
     return {key: value for key, value in values.items() if not is_below(key, others)}
 
@@ -547,7 +546,7 @@ def _is_first() -> bool:
 
 
 def _check_intact(path: Path) -> None:
-    """The first process reads a checkpoint against its sums."""
+    """Let the first process verify a checkpoint's checksums."""
     from captioning.results.checkpoints import check_intact
 
     if _is_first():
@@ -563,7 +562,7 @@ def _holds(tree: Any, key: str, kind: type) -> bool:
 
 
 def _with_folder(value: Any, before: str, now: str) -> Any:
-    """A value, or those of a list, in which paths into one folder lead into another."""
+    """Replace a folder in the paths of a value or of a list's values."""
     if isinstance(value, list):
         return [_with_folder(entry, before, now) for entry in value]
     is_inside = isinstance(value, str) and (value == before or value.startswith(f"{before}/"))
@@ -571,7 +570,7 @@ def _with_folder(value: Any, before: str, now: str) -> Any:
 
 
 def is_below(key: str, parents: tuple[str, ...]) -> bool:
-    """Whether a dotted key is one of some keys or below one."""
+    """Whether a dotted key is one of the keys or below one."""
     return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
 
 
@@ -590,7 +589,7 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def end_untested(run: Path) -> None:
-    """Write ``untested.json`` into a run's folder: all epochs are done, and there is no test."""
+    """Write ``untested.json`` into a run's folder: all epochs have finished without a test."""
     write_json(run / UNTESTED_FILE, {"test": None})
 
 
@@ -606,16 +605,16 @@ def keep_failure(run: Path, error: str, *, details: str = "") -> None:
     """Write ``failed.json`` into a run's folder.
 
     Args:
-        run: the folder; made if it is not there.
+        run: the folder; created if missing.
         error: readable error of one or a few lines.
-        details: such as a traceback or the end of a job's output.
+        details: further text, such as a traceback or the end of a job's output.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(run / FAILURE_FILE, {"error": error, "date": now, "details": details})
 
 
 def failure_of(run: Path) -> str | None:
-    """Why the run failed the last time; None if it did not.
+    """Reason of the run's last failure; None if it did not fail.
 
     Raises:
         ValueError: the file is damaged.
@@ -625,5 +624,5 @@ def failure_of(run: Path) -> str | None:
 
 
 def forget_failure(run: Path) -> None:
-    """Remove the file of an earlier failure, as the run has begun again or has ended well."""
+    """Remove the record of an earlier failure when the run restarts or succeeds."""
     (run / FAILURE_FILE).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""Runs as tables read them, from run folders or from a file of records.
+"""Read runs for tables, from run folders or from files of records.
 
-``captioning record RUNS... --out FOLDER`` stores what tables need, as a run folder with its
-checkpoints is too large for a repository. It puts config, versions, scores and times as one line
-into ``FOLDER/STUDY.jsonl``, where the study is the folder above the run's:
-``runs/STUDY/RUN/seed0``. Scores of single images, which comparisons of rows need, are stored only
-for the metrics of ``--per-image``, to four digits.
+``captioning record RUNS... --out FOLDER`` stores the data for tables, as run folders with
+checkpoints are too large for a repository. It writes config, versions, scores and times as one line
+of ``FOLDER/STUDY.jsonl``; STUDY comes from the run's path ``runs/STUDY/RUN/seed0``. Per-image
+scores, which comparisons of rows need, are stored only for the metrics of ``--per-image``, to four
+digits.
 
 The first line of such a file holds ``{"study": NAME, "common": {...}}``; each further line holds
 one run's own values. A record is ``common`` with the run's own values put in, key by key.
@@ -32,7 +32,7 @@ OF_A_SEED = (*FREE_KEYS, *NAME_KEYS, "seed", "branch_from", "tracked")
 
 
 def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Both values of settings by key that differ in more than the seed, the data's folders too.
+    """Settings that differ between two runs, other than seed and data folders, with both values.
 
     Args:
         first, second: configs of runs as plain values.
@@ -50,7 +50,7 @@ def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dic
 
 
 def _of_seed(key: str, value: Any, seed: str) -> str:
-    """A value without the run's seed: that of a part, or in the name of a folder that is read."""
+    """Value without the run's seed, as a part's seed or in a folder's name."""
     if key.endswith(".seed") and str(value) == seed:
         return "SEED"
     return re.sub(rf"seed_?{re.escape(seed)}\b", "SEED", str(value))
@@ -67,12 +67,12 @@ class Run:
     """Contents of a run's files; entries of missing files are empty.
 
     Attributes:
-        folder: the run folder; of a record the path that it had below the folder of all runs.
+        folder: the run folder; for a record, its former path below the folder of all runs.
         config: ``config.yaml``, resolved.
         versions: ``versions.json``: commit, date, machine, command, library versions.
         metrics: ``metrics.json``: ``{split: {"corpus": ..., "per_image": ..., "settings": ...}}``.
-        detection: ``curation/detection.json``: one entry an epoch with ``auc``, ``precision``, ...
-        timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``,
+        detection: ``curation/detection.json``: one entry per epoch with ``auc``, ``precision``, ...
+        timing: ``timing.json``: one entry per epoch with ``seconds``, ``captions_per_second``,
             ``updates``.
         files: contents of the run's JSON files by their path in the folder.
     """
@@ -91,17 +91,17 @@ class Run:
         return "/".join(self.folder.parts[-3:])
 
     def setting(self, key: str) -> str | None:
-        """Value of a dotted config key as text, such as ``noise.ratio``; None where it is not."""
+        """Value of a dotted config key as text, such as ``noise.ratio``; None if missing."""
         value = _descend(self.config, key)
         return None if value is None else str(value)
 
     def scores(self, split: str, part: str) -> Mapping[str, Any]:
-        """A part of a split's scores, such as ``corpus``; empty where the run does not have it."""
+        """Part of a split's scores, such as ``corpus``; empty if the run lacks it."""
         value = _descend(self.metrics, f"{split}.{part}")
         return value if isinstance(value, Mapping) else {}
 
     def value(self, name: str, split: str) -> float | None:
-        """A finite number by name; None where the run does not have it.
+        """Finite number by name; None if the run lacks it.
 
         ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` the value of the last epoch,
         ``detection.auc@1`` the value of epoch 1, ``timing.seconds`` the mean over epochs.
@@ -125,7 +125,7 @@ class Run:
 
 
 class FolderFiles(Mapping[str, Any]):
-    """The JSON files of a run folder, each read when it is looked up.
+    """JSON files of a run folder, each read on first access.
 
     Args:
         folder: the run's folder.
@@ -151,7 +151,7 @@ class FolderFiles(Mapping[str, Any]):
 
 
 def read_runs(sources: Iterable[str | Path], *, only: Sequence[str] = ()) -> list[Run]:
-    """Runs in folders, or below them, and in files of records; each once, in order.
+    """Read runs from folders, from below folders and from files of records; each once, in order.
 
     A run folder is one that holds ``config.yaml``; a run without ``metrics.json`` (unfinished)
     is read too, so that its cells show as missing.
@@ -163,8 +163,8 @@ def read_runs(sources: Iterable[str | Path], *, only: Sequence[str] = ()) -> lis
             name before it or not, and with the seed behind it or not; empty: all.
 
     Raises:
-        FileNotFoundError: a folder or file that is not there or holds no run.
-        ValueError: a file that cannot be read as what it should be, or no run of such a name.
+        FileNotFoundError: a folder or file does not exist or holds no run.
+        ValueError: a file cannot be parsed, or no run has such a name.
     """
     runs: dict[Path, Run] = {}
     for source in map(Path, sources):
@@ -229,10 +229,10 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """One run folder.
+    """Read one run folder.
 
     Raises:
-        ValueError: a file with invalid content.
+        ValueError: a file has invalid content.
     """
     return Run(
         folder=folder,
@@ -246,11 +246,11 @@ def read_run(folder: Path) -> Run:
 
 
 def read_published(path: str | Path) -> dict[str, dict[str, float]]:
-    """Published scores from a YAML file: ``{row: {metric: score}}``, in the unit of ours.
+    """Read published scores from a YAML file ``{row: {metric: score}}``, in this project's unit.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it holds something else.
+        ValueError: the file has another structure.
     """
     path = Path(path)
     if not path.is_file():
@@ -264,17 +264,17 @@ def read_published(path: str | Path) -> dict[str, dict[str, float]]:
 
 
 def as_number(value: object) -> float | None:
-    """A finite number as such; None for anything else."""
+    """Return a finite number as such, and None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def read_content(path: Path) -> Any:
-    """The content of a YAML or JSON file.
+    """Read a YAML or JSON file.
 
     Raises:
-        ValueError: it cannot be read; the file is named.
+        ValueError: the file cannot be read; the message names it.
     """
     load = yaml.safe_load if path.suffix == ".yaml" else json.loads
     try:
@@ -288,7 +288,7 @@ def read_content(path: Path) -> Any:
 
 
 def _records(path: Path, content: Any) -> tuple[dict[str, Any], ...]:
-    """What a file has of each epoch."""
+    """Per-epoch entries of a file."""
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         raise ValueError(
             f"{path}: must hold one object for each epoch: it was damaged; restore it, or make the "
@@ -299,7 +299,7 @@ def _records(path: Path, content: Any) -> tuple[dict[str, Any], ...]:
 
 
 def _content(path: Path, kind: type) -> Any:
-    """Contents of a YAML or JSON file; an empty ``kind`` where there is no file."""
+    """Content of a YAML or JSON file; an empty ``kind`` if the file is missing."""
     if not path.is_file():
         return kind()
     value = read_content(path)
@@ -339,10 +339,10 @@ _ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
 
 
 def recordable(sources: Iterable[Path]) -> list[Path]:
-    """Run folders in folders and below, with folders of papers' sets and evaluations, in order.
+    """Run folders in folders and below, including papers' datasets and evaluations, in order.
 
     Raises:
-        FileNotFoundError: a folder that is not there or holds none.
+        FileNotFoundError: a folder does not exist or holds no run.
     """
     folders: dict[Path, None] = {}
     for source in sources:
@@ -356,15 +356,15 @@ def recordable(sources: Iterable[Path]) -> list[Path]:
 
 
 def has_numbers(run: Run) -> bool:
-    """Whether a run or a made set has the parts that a record keeps; unfinished ones have not."""
+    """Whether a run or generated dataset has the results that a record stores."""
     return bool(run.metrics) or any(name in run.files for name in _OF_SETS)
 
 
 def check_names(runs: Iterable[Run]) -> None:
-    """See that no two runs have one name: the second record would take the place of the first.
+    """Check that no two runs have the same name, as the second record would replace the first.
 
     Raises:
-        ValueError: two have.
+        ValueError: two runs have the same name.
     """
     known: dict[str, Path] = {}
     for run in runs:
@@ -376,20 +376,19 @@ def check_names(runs: Iterable[Run]) -> None:
 
 
 def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
-    """Put a finished run's record into its study's file, in place of a former one of it.
+    """Store a finished run's record in its study's file, replacing an earlier record of the run.
 
     Args:
         folder: folder of the run, ``.../STUDY/RUN/SEED``.
         out: folder of the files of all studies.
-        per_image: metrics whose scores of single images are kept.
+        per_image: metrics whose per-image scores are stored.
 
     Returns:
         The study's file.
 
     Raises:
-        FileNotFoundError: the run has no scores yet, the set no numbers.
-        ValueError: a damaged file of the run or of the study, or the study's file has a record
-            of this name that is another run's.
+        FileNotFoundError: the run has no scores yet, or the dataset no numbers.
+        ValueError: a file is damaged, or the study's file has another run's record of this name.
     """
     run = read_run(folder.resolve())
     if not has_numbers(run):
@@ -409,10 +408,10 @@ def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> 
 
 
 def _other_run_name(record: Mapping[str, Any], run: Run) -> str | None:
-    """The run name of a record if the record is another run's than ``run``; else None.
+    """Run name of a record if it belongs to another run than ``run``; else None.
 
-    A folder is called by its run name's last parts, which two run names may share. Folders that
-    were named by hand, as those of papers are, keep their names whatever their settings.
+    A folder's name is the end of its run name, and two run names may share this end. Folders named
+    by hand, such as those of papers, keep their names whatever their settings.
     """
     names = (record.get("config", {}).get("run_name"), run.setting("run_name"))
     folder = run.name.rpartition("/")[0]
@@ -422,7 +421,7 @@ def _other_run_name(record: Mapping[str, Any], run: Run) -> str | None:
 
 
 def record_of(run: Run, *, per_image: Collection[str]) -> dict[str, Any]:
-    """The record of a run, without the machine's folders."""
+    """Record of a run, without paths of this machine."""
     folders = run.config.get("paths", {})
     files = {name: run.files[name] for name in _PLAIN if name in run.files}
     files |= {name: _portable(run.files[name], folders) for name in _OF_SETS if name in run.files}
@@ -468,7 +467,7 @@ def _image_scores(
 
 
 def _without_captions(content: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
-    """Scores of the whole set, and the versions that they were made with."""
+    """Scores over the whole dataset, and the versions that computed them."""
     selected = _portable({name: content[name] for name in KEPT_PARTS if name in content}, folders)
     if selected.get("random"):
         selected["random"].pop("captions", None)
@@ -478,7 +477,7 @@ def _without_captions(content: Mapping[str, Any], folders: Mapping[str, str]) ->
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers to as many digits as any page shows, and more."""
+    """Round numbers to slightly more digits than any page shows."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, Mapping):
@@ -487,9 +486,9 @@ def _rounded(value: Any) -> Any:
 
 
 def _portable(content: Any, folders: Mapping[str, str]) -> Any:
-    """The content without the machine's folders, which say nothing of the result.
+    """Content without paths of this machine.
 
-    Paths in none of the run's own folders are kept to their end.
+    Of paths outside the run's own folders, only the end is kept.
     """
     if isinstance(content, Mapping):
         return {key: _portable(value, folders) for key, value in content.items()}
@@ -508,13 +507,13 @@ def _portable_text(text: str, folders: Mapping[str, str]) -> str:
 
 
 def _end(path: str) -> str:
-    """Its last two parts at most, without the first two, such as "home" and a person's name."""
+    """Last two parts of a path at most, without its first two, such as "home" and a user name."""
     parts = [part for part in path.split("/") if part]
     return "/".join(["$ELSEWHERE", *(parts[2:] or parts[-1:])[-2:]])
 
 
 def _versions(recorded: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
-    """Versions whose commands name programs, wherever they lay."""
+    """Versions whose commands name programs without their folders."""
     versions = json.loads(json.dumps(recorded))
     for entry in [versions, *versions.get("resumed", [])]:
         if entry.get("command"):
@@ -524,10 +523,10 @@ def _versions(recorded: Mapping[str, Any], folders: Mapping[str, str]) -> dict[s
 
 
 def read_study(path: Path) -> list[dict[str, Any]]:
-    """All records of a file, each complete.
+    """Read all records of a file, each with the common part filled in.
 
     Raises:
-        ValueError: a line that is not a record; file and line are named.
+        ValueError: a line is not a record; the message names file and line.
     """
     common: dict[str, Any] = {}
     records = []
@@ -566,14 +565,14 @@ def write_study(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def pack_images(images: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Scores of single images as columns: ids once, then a list a metric (None: not scored)."""
+    """Store per-image scores as columns: the ids, then a list per metric (None: not scored)."""
     names = dict.fromkeys(name for scores in images.values() for name in scores)
     columns = {name: [scores.get(name) for scores in images.values()] for name in names}
     return {"ids": list(images), "scores": columns}
 
 
 def unpack_images(packed: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The inverse of `pack_images`."""
+    """Restore per-image scores stored by `pack_images`."""
     images: dict[str, dict[str, float]] = {image_id: {} for image_id in packed["ids"]}
     for name, values in packed["scores"].items():
         for image_id, value in zip(packed["ids"], values, strict=True):

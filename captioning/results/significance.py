@@ -1,4 +1,4 @@
-"""Is one set of captions better than another? A paired bootstrap over images (Koehn, 2004)."""
+"""Paired bootstrap over images of the difference between two sets of captions (Koehn, 2004)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ class PairedDifference:
     """Result of the bootstrap of ``after - before``.
 
     Attributes:
-        metric: whose per-image scores were compared.
+        metric: metric whose per-image scores were compared.
         mean: mean difference over images.
         low: lower end of the central interval.
         high: upper end.
-        confidence: its coverage, such as 0.95.
-        p_value: two-sided: twice the share of resampled means on the other side of 0, at most 1. Of
-            few images it is at least that of a sign test, 2 ** (1 - ``num_images``), as resamples
-            of differences of one sign never reach the other side.
-        num_images: images in both.
+        confidence: coverage of the interval, such as 0.95.
+        p_value: two-sided p-value: twice the share of resampled means on the other side of 0, at
+            most 1, and at least that of a sign test, 2 ** (1 - ``num_images``).
+        num_images: number of images in both sets.
     """
 
     metric: str
@@ -48,7 +47,7 @@ def paired_bootstrap(
     num_resamples: int = 10_000,
     confidence: float = 0.95,
 ) -> PairedDifference:
-    """Resample images with replacement and see how the mean difference of a metric varies.
+    """Bootstrap the mean difference of a metric by resampling images with replacement.
 
     The corpus score of CIDEr-D, ROUGE-L and SPICE is this mean; METEOR pools statistics and lies
     close to it. Corpus BLEU is refused, because it is not a mean of per-image scores.
@@ -56,14 +55,14 @@ def paired_bootstrap(
     Args:
         before: ``{image_id: {metric: score}}``, as ``metrics.json`` holds them.
         after: the same images, scored for the other captions.
-        metric: such as ``"CIDEr-D"``.
+        metric: name of the metric, such as ``"CIDEr-D"``.
         generator: source of the resamples.
-        num_resamples: resampled sets of images.
+        num_resamples: number of resamples.
         confidence: coverage of the interval, in (0, 1).
 
     Raises:
-        ValueError: BLEU, different images, a score that is missing or no finite number, or an
-            option out of range.
+        ValueError: the metric is BLEU, images differ, a score is missing or not finite, or an
+            option is out of range.
     """
     _check_options(metric, num_resamples, confidence)
     differences = _differences(before, after, metric)
@@ -89,10 +88,10 @@ def pool_runs(runs: Sequence[Scores], metric: str) -> dict[str, dict[str, float]
 
     Args:
         runs: ``{image_id: {metric: score}}`` of each run.
-        metric: the one to pool.
+        metric: metric to average.
 
     Raises:
-        ValueError: no runs, runs of different images, or a score that is missing.
+        ValueError: there are no runs, images differ, or a score is missing.
     """
     if not runs:
         raise ValueError("pooling needs at least one run: got none")
@@ -102,7 +101,7 @@ def pool_runs(runs: Sequence[Scores], metric: str) -> dict[str, dict[str, float]
 
 
 def has_means(metric: str) -> bool:
-    """Whether a metric's corpus score is, or lies close to, the mean of its per-image scores."""
+    """Whether a metric's corpus score is, nearly at least, the mean of its per-image scores."""
     return not metric.upper().startswith(NOT_MEANS)
 
 

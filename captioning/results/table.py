@@ -1,10 +1,9 @@
-"""A table from run folders or records: ``captioning table RUNS... --group KEYS``.
+"""Build a table of scores from run folders or records: ``captioning table RUNS... --group KEYS``.
 
 Each row is a group of runs with the same values of the config keys of ``--group``, each cell the
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
-the differences of the other rows from it. A value that a run does not have is shown as missing and
-counted, never as 0. Runs that cannot stand in one column are refused. Examples:
-``docs/guides/review.md``.
+the differences of the other rows from it. A missing value is shown as missing and counted, never as
+0. Runs that must not share a column raise an error. Examples: ``docs/guides/review.md``.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ Groups = dict[tuple[str | None, ...], list[Run]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Content and format of a table.
+    """Options of a table.
 
     Attributes:
-        group: dotted config keys; a row for each combination of their values.
+        group: dotted config keys, with a row for each combination of values.
         metrics: corpus scores of ``split``, or ``detection.KEY``, ``timing.KEY``.
         split: part of ``metrics.json``.
         percent: scores times 100, except for scores that are not fractions (`NO_FRACTIONS`).
-        digits: after the point; by default 2 with ``percent`` and else 4.
+        digits: number of decimals; by default 2 with ``percent``, else 4.
         best: mark each column's best mean.
         lower: further names of metrics whose lowest value is the best.
-        against: the values of ``group`` of the row that the others are compared with.
+        against: values of ``group`` in the row that other rows are compared with.
         published: further rows, of published scores by metric.
-        command: command that built the table, for its head.
+        command: command that built the table, for its header.
     """
 
     group: Sequence[str] = ("run_name",)
@@ -73,21 +72,21 @@ class Options:
     command: str = ""
 
     def factor(self, metric: str) -> float:
-        """The factor that a metric's scores are multiplied by."""
+        """Factor for a metric's scores."""
         return 100.0 if self.percent and not NO_FRACTIONS.match(metric) else 1.0
 
     def is_lower_better(self, metric: str) -> bool:
-        """Whether the lowest is the best."""
+        """Whether the lowest value of a metric is the best."""
         return metric in self.lower or LOWER_IS_BETTER.match(metric) is not None
 
 
 def build_table(runs: Sequence[Run], options: Options) -> Table:
-    """Group runs, average over seeds and compare.
+    """Group runs, average over seeds, and compare rows.
 
     Raises:
-        ValueError: runs of different data that are not grouped by ``data.name``, scores of the
-            same data from different references or tokenizers, a seed twice in a row, a config key
-            or split that no run has, or rows that cannot be compared as asked.
+        ValueError: runs of different data are not grouped by ``data.name``, references or
+            tokenizers differ, a row has a seed twice, no run has a config key or split, or rows
+            cannot be compared.
     """
     _check_comparable(runs, options)
     groups: Groups = {}
@@ -143,7 +142,7 @@ def _published_row(name: str, scores: Mapping[str, float], options: Options) -> 
 
 
 def _mark_best(rows: Sequence[Row], options: Options) -> list[Row]:
-    """Mark each column's best mean, and means that print alike, if there are two or more means."""
+    """Mark each column's best mean, with ties at the printed precision, if there are several."""
     digits, columns = _digits(options), []
     for number, name in enumerate(options.metrics):
         cells = [row.cells[number] for row in rows]
@@ -158,7 +157,7 @@ def _mark_best(rows: Sequence[Row], options: Options) -> list[Row]:
 
 
 def _compare(rows: Sequence[Row], groups: Groups, options: Options) -> tuple[list[Row], list[str]]:
-    """Rows with their differences to one of them, and the metrics that have some."""
+    """Rows with their differences from one row, and the metrics that have differences."""
     label = tuple(options.against or ())
     if label not in groups:
         known = "; ".join(" ".join(map(str, key)) for key in groups)
@@ -180,9 +179,9 @@ def _compare(rows: Sequence[Row], groups: Groups, options: Options) -> tuple[lis
     ]
     if not with_some:
         raise ValueError(
-            f"nothing to compare with {' '.join(label)}: no other row has scores of single images "
-            f"of {', '.join(options.metrics)} (BLEU's corpus score is not made of such; records "
-            "leave them out unless asked: give the run folders)"
+            f"nothing to compare with {' '.join(label)}: no other row has per-image scores of "
+            f"{', '.join(options.metrics)} (BLEU has none; records leave them out by default, so "
+            "give the run folders)"
         )
     return compared, with_some
 
@@ -190,7 +189,7 @@ def _compare(rows: Sequence[Row], groups: Groups, options: Options) -> tuple[lis
 def _difference(
     before: Sequence[Run], after: Sequence[Run], metric: str, options: Options
 ) -> Difference | None:
-    """Mean difference over the images, the same seeds of both pooled; None without such scores."""
+    """Mean difference over the images, with common seeds pooled; None without per-image scores."""
     if not has_means(metric) or metric.startswith(_NO_CAPTION_SCORES):
         return None
     first, second = (_by_seed(runs, metric, options.split) for runs in (before, after))
@@ -221,7 +220,7 @@ def _difference(
 def _by_seed(
     runs: Sequence[Run], metric: str, split: str
 ) -> dict[str | None, Mapping[str, Mapping[str, float]]]:
-    """Scores of single images by seed, of the runs that have such of the metric."""
+    """Per-image scores by seed, for runs that have the metric."""
     images_by_seed = {run.setting("seed"): run.scores(split, "per_image") for run in runs}
     return {
         seed: images
@@ -264,7 +263,7 @@ def _check_comparable(runs: Sequence[Run], options: Options) -> None:
 
 
 def _check_alike(runs: Sequence[Run], key: str, split: str) -> None:
-    """Refuse scores that were made with different values of a setting."""
+    """Raise an error if scores were computed with different values of a setting."""
     first: dict[str | None, tuple[object, Path]] = {}
     for run in runs:
         settings = run.scores(split, "settings")
@@ -346,17 +345,17 @@ def table_text(
     published: Path | None = None,
     **options: Any,
 ) -> str:
-    """The table of some runs as text.
+    """Build the table of some runs as text.
 
     Args:
         runs: run folders, folders that hold some, or files of records.
         format: one of `captioning.results.table_formats.FORMATS`.
-        only: names of the runs that are read, with ``*`` and ``?``; none reads all.
+        only: patterns of run names to read, with ``*`` and ``?``; empty: all.
         published: YAML file of published scores, see `read_published`.
         **options: see `Options`.
 
     Raises:
-        ValueError, OSError: runs that cannot be read, or cannot stand in one table.
+        ValueError, OSError: runs cannot be read, or must not share a table.
     """
     scores = None if published is None else read_published(published)
     table = build_table(read_runs(runs, only=only), Options(published=scores, **options))

@@ -1,4 +1,4 @@
-"""A table of scores as Markdown, LaTeX and CSV."""
+"""Format a table of scores as Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_P_VALUE = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Difference of a row from the row that it is compared with, in the unit of its table.
+    """Difference between a row and the row it is compared with, in the table's unit.
 
     ``mean`` with the ends of its interval, ``low`` and ``high``; the two-sided ``p_value``; over
     ``num_pairs`` runs of the same seeds, ``num_missing`` of the larger row's runs left out.
@@ -38,9 +38,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A score: mean and sample standard deviation over runs, None where there is none.
+    """Mean and sample standard deviation of a score over runs; None if there is no score.
 
-    ``num_runs`` of the row's runs have it and ``num_missing`` do not.
+    ``num_runs`` of the row's runs have the score and ``num_missing`` do not.
     """
 
     mean: float | None = None
@@ -53,9 +53,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Values of the group's keys (None: the config lacks it), number of runs, a cell a metric.
+    """Row of a table: values of the group's keys, number of runs, and a cell per metric.
 
-    ``num_runs`` is None for published scores; the others are compared with ``is_baseline``.
+    ``num_runs`` is None for published scores. Rows are compared with the ``is_baseline`` row.
     """
 
     labels: tuple[str | None, ...]
@@ -66,16 +66,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under their columns, with the provenance of the values.
+    """Table of rows and columns, with the provenance of the values.
 
     Attributes:
         group: config keys, the first columns.
         metrics: the columns after the number of runs.
-        compared: those of the metrics that have a column of differences.
-        against: the row that they are differences to.
+        compared: metrics with a column of differences.
+        against: values of the row that differences refer to.
         rows: see `Row`.
-        head: lines: command, scale, commits, seeds, machines, dates, commands of the runs.
-        digits: after the point.
+        head: header lines: command, scale, commits, seeds, machines, dates, commands of the runs.
+        digits: number of decimals.
     """
 
     group: tuple[str, ...]
@@ -89,7 +89,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """Signs and functions of a format."""
+    """Markup characters and functions of a format."""
 
     missing: str
     plus_minus: str
@@ -115,18 +115,18 @@ _TEX = _Style(
 
 
 def to_markdown(table: Table) -> str:
-    """The table in Markdown, its head as a list above."""
+    """Format the table in Markdown, with the header as a list above."""
     columns, *rows = _texts(table, _MARKDOWN)
     lines = markdown_lines(columns, rows)
     return "\n".join([*(f"- {_one_line(line)}" for line in table.head), "", *lines, ""])
 
 
 def markdown_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table.
+    """Lines of a Markdown table.
 
     Args:
-        columns: their names.
-        rows: a cell a column, as it is to be written.
+        columns: names of the columns.
+        rows: one formatted cell per column.
     """
     lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
     lines.insert(1, "|" + " --- |" * len(columns))
@@ -134,7 +134,7 @@ def markdown_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> lis
 
 
 def to_latex(table: Table) -> str:
-    """The table as a LaTeX ``tabular`` (booktabs), its head as comments above."""
+    """Format the table as a LaTeX ``tabular`` (booktabs), with the header as comments above."""
     columns, *body = [" & ".join(row) + r" \\" for row in _texts(table, _TEX)]
     number = 1 + len(table.metrics) + len(table.compared)
     first = rf"\begin{{tabular}}{{{'l' * len(table.group)}{'r' * number}}}"
@@ -143,10 +143,10 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The table as CSV of numbers, its head as comment lines above; missing values are empty.
+    """Format the table as CSV of numbers, with header comments above; missing values are empty.
 
-    A metric's columns are its mean, the standard deviation and the number of runs that have it;
-    then, where rows are compared, the difference, its interval, p and the number of paired runs.
+    A metric's columns are its mean, standard deviation and number of runs. If rows are compared,
+    the difference, its interval, p and the number of paired runs follow.
     """
     columns = [*table.group, "runs"]
     for name in table.metrics:
@@ -182,7 +182,7 @@ def _numbers(difference: Difference | None) -> list[float | None]:
 
 
 def _texts(table: Table, style: _Style) -> list[list[str]]:
-    """The head row and all others, ready to be joined."""
+    """Header row and all other rows as texts."""
     head = [style.escape(key) for key in (*table.group, "runs")]
     for name in table.metrics:
         head.append(style.escape(name))
@@ -203,7 +203,7 @@ def _texts(table: Table, style: _Style) -> list[list[str]]:
 
 
 def _cell_text(cell: Cell, style: _Style, digits: int) -> str:
-    """``mean ± std`` over the runs that have the value, and how many lack it."""
+    """``mean ± std`` over the runs that have the value, and the number of runs without it."""
     if cell.mean is None:
         return style.missing
     mean = f"{cell.mean:.{digits}f}"
@@ -230,12 +230,12 @@ def _missing_note(number: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A line of the head: a line break would end the comment or the list's entry."""
+    """Header line without line breaks, which would end the comment or the list's item."""
     return " ".join(text.splitlines())
 
 
 def marks(name: str = "table") -> tuple[str, str]:
-    """The marks before and after the part of a page that is built."""
+    """Marks before and after the part of a page that is generated."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 
@@ -243,7 +243,7 @@ def put_between_marks(path: Path, text: str, name: str = "table") -> None:
     """Replace the text between ``<!-- NAME -->`` and ``<!-- /NAME -->`` in a file.
 
     Raises:
-        ValueError: the file has not one such pair of marks.
+        ValueError: the file does not have exactly one such pair of marks.
     """
     begin, end = marks(name)
     before, opened, rest = path.read_text(encoding="utf-8").partition(begin)
@@ -254,7 +254,7 @@ def put_between_marks(path: Path, text: str, name: str = "table") -> None:
 
 
 def to_json(table: Table) -> str:
-    """The table as JSON: `Table` with its rows and cells, numbers in full."""
+    """Format the table as JSON: `Table` with its rows and cells, numbers in full precision."""
     return json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -262,7 +262,7 @@ FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex, "json": to_json}
 
 
 def note_marks(texts: Iterable[str], notes: list[str]) -> str:
-    """The numbers of notes in brackets; new notes are added to those there are."""
+    """Numbers of notes in brackets; new notes are added to the existing notes."""
     numbers = []
     for text in texts:
         if text not in notes:

@@ -1,4 +1,4 @@
-"""The software and hardware of a run: machine, software, and the user's own packages."""
+"""Record of a run's software and hardware: machine, packages, and the user's own packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WATCHED = ("commit", "python", *PACKAGES)
 
 
 def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
-    """Machine and software, for readers of the results.
+    """Machine and software versions of a run.
 
     Args:
         plugins: the user's own packages, with a digest of their code.
@@ -55,7 +55,7 @@ def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def _digest(plugin: str) -> str:
-    """The first 12 digits of the SHA-256 of a package's Python files, by name."""
+    """First 12 digits of the SHA-256 of each package's Python files, by name."""
     package = importlib.import_module(plugin.partition(".")[0])
     folders = [Path(folder) for folder in getattr(package, "__path__", [])]
     files = [path for folder in folders for path in folder.rglob("*.py")]
@@ -78,7 +78,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The project's commit, marked when files were changed since; None outside a checkout."""
+    """Project's commit, marked if files have changed since; None outside a checkout."""
     try:
         commit = _git("describe", "--always", "--abbrev=12")
         # Not `describe --dirty`: it locks the index, and where it is killed the lock stays.
@@ -89,7 +89,7 @@ def _commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    """What git says of the project's checkout, which it leaves as it is."""
+    """Output of a git command that only reads the project's checkout."""
     root = str(Path(__file__).parents[2])
     command = ["git", "--no-optional-locks", "-C", root, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -97,7 +97,7 @@ def _git(*arguments: str) -> str:
 
 
 def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Warn where a run resumes with other software, which may change its results."""
+    """Warn if a run resumes with other software, which may change its results."""
     changed = [
         f"{name} {before[name]} -> {now[name]}"
         for name in WATCHED
@@ -111,6 +111,6 @@ def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) ->
     ]
     if changed:
         log.warning(
-            f"this run resumes with other software than before ({', '.join(changed)}): its results "
-            f"may differ; install the former versions for the same results"
+            f"this run resumes with other software than before ({', '.join(changed)}), so its "
+            "results may differ; install the former versions for the same results"
         )
