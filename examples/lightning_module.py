@@ -11,8 +11,9 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoProcessor
 
+from captioning import CuratedDataset, Curation, LightningCuration, per_sample_losses
 from captioning.vision.photos import load_rgb
-from curation import CuratedDataset, Curation, LightningCuration, per_sample_losses, preset
+from curation import preset
 
 
 class Captioner(pl.LightningModule):

@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoProcessor
 
+from captioning import Curation, per_sample_losses
 from captioning.vision.photos import load_rgb
-from curation import Curation, per_sample_losses, preset
+from curation import preset
 
 
 def main(model_name: str, photos: str, run: str, num_epochs: int = 3, batch_size: int = 4) -> None:

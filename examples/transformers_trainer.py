@@ -8,8 +8,9 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoProcessor, Trainer, TrainingArguments
 
+from captioning import CuratedDataset, Curation, TrainerCuration
 from captioning.vision.photos import load_rgb
-from curation import CuratedDataset, Curation, TrainerCuration, preset, with_rows
+from curation import preset, with_rows
 
 
 def item_of(sample):

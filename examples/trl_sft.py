@@ -10,8 +10,9 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoProcessor
 from trl import SFTConfig, SFTTrainer
 
+from captioning import CuratedDataset, Curation, TrainerCuration
 from captioning.vision.photos import load_rgb
-from curation import CuratedDataset, Curation, TrainerCuration, preset, with_rows
+from curation import preset, with_rows
 
 
 def item_of(sample):
