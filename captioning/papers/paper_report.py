@@ -268,10 +268,10 @@ def _value(cell: Cell, digits: int) -> str:
 
 
 def _left_out(what: str, names: Sequence[str], reason: str) -> str:
-    shown = "; ".join(names[:SHOWN_NAMES])
+    shown = "; ".join(f'"{name}"' for name in names[:SHOWN_NAMES])
     more = f"; and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     plural = "s" if len(names) > 1 else ""
-    return f"- The {what}{plural} {shown}{more} cannot be measured: {reason}"
+    return f"- No measurement of the {what}{plural} {shown}{more}. Reason: {reason}"
 
 
 MEASURED = (
@@ -327,8 +327,9 @@ def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
         lines += head_lines(item)
         for cells in scales:
             lines += measured_lines(item, cells) if _is_measured(item, cells) else []
-        unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
-        lines += [f"Not measured at the scale {' or '.join(unmeasured)}.", ""] if unmeasured else []
+        unmeasured = [f"`{c.scale}`" for c in scales if not _is_measured(item, c)]
+        head = "No row of this table is measured at the scale"
+        lines += [f"{head} {' or '.join(unmeasured)}.", ""] if unmeasured else []
     lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
     lines += [*_need_lines(paper), *_cost_lines(paper), "", "## Where the numbers come from", ""]
     return [*lines, *_source_lines(scales)]

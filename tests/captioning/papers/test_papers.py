@@ -217,8 +217,8 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
         "2. another rate",
         "3. no Java",
         "",
-        "- The row Nobody's cannot be measured: never released",
-        "- The column human cannot be measured: This project does not compute this score.",
+        '- No measurement of the row "Nobody\'s". Reason: never released',
+        '- No measurement of the column "human". Reason: This project does not compute this score.',
         "",
     ]
     assert "- Theirs: Others (2020)" in item_lines(
