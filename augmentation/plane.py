@@ -10,7 +10,7 @@ PERPLEXITY = 30.0
 
 
 def two_dimensions(vectors: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """Vectors ``(W, D)`` in the plane by t-SNE with cosine distances, ``(W, 2) float32``.
+    """Project vectors ``(W, D)`` to ``(W, 2) float32`` by t-SNE with cosine distances.
 
     Raises:
         ModuleNotFoundError: scikit-learn is not installed.

@@ -79,7 +79,7 @@ def augment(
     plugins: Sequence[Name] = (),
     smoke: Smoke | None = None,
 ) -> dict[str, Any]:
-    """Make a set, with a card.
+    """Make an augmented dataset with a card.
 
     Args:
         data: the data set whose photos are augmented.
@@ -147,7 +147,7 @@ def augment(
 
 @dataclass(frozen=True, kw_only=True)
 class _Making:
-    """How a set is made.
+    """Folder, recorded settings and processes for making an augmented dataset.
 
     Attributes:
         folder: the set's folder.
@@ -162,7 +162,7 @@ class _Making:
     plugins: list[str] = field(default_factory=list)
 
     def without(self, *keys: str) -> Self:
-        """The same for a set that does not depend on some of the settings."""
+        """Copy without some settings, for a dataset that does not depend on them."""
         return replace(self, recorded={k: v for k, v in self.recorded.items() if k not in keys})
 
 
@@ -222,7 +222,7 @@ def _augment_captions(
     made: _Making,
     build: Callable[[], PhotoWorker] | None = None,
 ) -> dict[str, Any]:
-    """Make new captions of unchanged photos, with a card.
+    """Make new captions for unchanged photos, with a card.
 
     Args:
         method: makes them.
@@ -254,7 +254,7 @@ def _augment_captions(
 def _augment_texts(
     method: AbstractCorpusMethod, groups: Mapping[str, Corpus], made: _Making
 ) -> dict[str, Any]:
-    """Make a corpus of the group ``corpus``, with a card.
+    """Make a corpus of texts, with a card.
 
     Args:
         method: makes it.
@@ -303,7 +303,7 @@ def _augment_texts(
 
 
 def photo_worker(source: DataSettings, split: str, method: Part) -> Callable[[], PhotoWorker]:
-    """A maker of workers that caption the photos of a split."""
+    """Build the function that makes workers for captioning the photos of a split."""
     return partial(_photo_worker, plain(source), split, plain(method))
 
 
@@ -313,7 +313,7 @@ def _photo_worker(source: dict[str, Any], split: str, method: dict[str, Any]) ->
 
 
 def corpus_worker(corpus: Corpus, number: int | None, method: dict[str, Any]) -> Callable[[], Any]:
-    """A maker of `AbstractCorpusMethod.worker`, with the captions of a corpus.
+    """Build the function that makes `AbstractCorpusMethod.worker`, with a corpus' captions.
 
     Args:
         corpus: its settings.
@@ -330,7 +330,7 @@ def _corpus_worker(corpus: dict[str, Any], number: int | None, method: dict[str,
 
 
 def read_photos(source: DataSettings, split: str) -> Roster:
-    """The photos that are augmented and that patches are cut from."""
+    """Read the photos to augment, which also supply the patches."""
     return relabel_roster(read_with_steps(source, split)[0], load_lemmas(LEMMAS))
 
 
@@ -362,13 +362,13 @@ def _refuse_photo_settings(
 
 
 def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """``files``: digests of the files that a set's method names, if it names any."""
+    """Hashes of the files that the method's settings name, as the setting ``files``."""
     identity = file_identity(settings["method"])
     return {"files": identity} if identity else {}
 
 
 def without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a set, at any depth, without those that affect only execution."""
+    """Settings of a dataset, at any depth, without keys that affect only execution."""
     parts = settings.keys() & {"method", "format"}
     return settings | {key: _mask_execution_keys(settings[key]) for key in parts}
 
@@ -385,27 +385,27 @@ def _mask_execution_keys(value: Any) -> Any:
 
 
 def _ranker_of(method: Part, threshold: Threshold) -> Callable[[], Ranker]:
-    """A builder of rankers, called in each process: networks are not sent between processes."""
+    """Build the function that makes rankers in each process; networks are never pickled."""
     build_encoder = partial(build_part, method.encoder)
     return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
 
 
 def _is_smoke() -> bool:
-    """Whether ``debug=smoke`` was given to a command."""
+    """Return whether a command was given ``debug=smoke``."""
     return HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug") == "smoke"
 
 
 def limits(
     first_images: int | None, max_pairs: int | None, smoke: Smoke | None
 ) -> tuple[int | None, int | None]:
-    """Numbers of photos and pairs, few under ``debug=smoke``; fewer photos may be asked for."""
+    """Limits on photos and pairs, reduced by ``debug=smoke`` or by the request."""
     if smoke is None or not _is_smoke():
         return first_images, max_pairs
     return first_images or smoke.first_images, smoke.max_pairs
 
 
 def summary(counts: dict[str, Any]) -> str:
-    """The size of a set, in a line."""
+    """One line of text about the size of the dataset."""
     text = f"{counts['captions']:,} captions"
     text = f"{counts['pictures']:,} pictures with {text}" if "pictures" in counts else text
     text = f"{text} of {counts['photos']:,} photos" if "photos" in counts else text

@@ -17,7 +17,7 @@ CARD = "card.json"  # of a set, or of trained weights
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Record in a folder which set it holds (``settings.json``).
+    """Record in ``settings.json`` which dataset a folder holds.
 
     Args:
         folder: new, empty, or of the same set.
@@ -49,7 +49,7 @@ def _differing(recorded: Any, requested: dict[str, Any]) -> str:
 
 
 def file_identity(settings: Any, key: str = "") -> dict[str, str]:
-    """Digests of the files that settings name, for `claim_folder`: contents may change, names not.
+    """Hashes of the files that settings name, for `claim_folder`, because contents can change.
 
     Args:
         settings: plain values, at any depth; text that is the path of a file counts as a file.
@@ -73,7 +73,7 @@ def file_identity(settings: Any, key: str = "") -> dict[str, str]:
 
 
 def data_identity(roster: Roster) -> dict[str, str]:
-    """The data that a set is made of, boxes included, as a setting for `claim_folder`.
+    """Identity of the source data, including boxes, as a setting for `claim_folder`.
 
     `Roster.fingerprint` covers ids and captions alone, as journals do not depend on boxes; sets do.
 

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 def counted(
     proposals: Iterator[Proposal], report: dict[str, Any], label: str, pool: SourcePool
 ) -> Iterator[Proposal]:
-    """Pass the proposals of a pair through and count them in the report of their class."""
+    """Yield the proposals of a pair, and count them in the report of their class."""
     for proposal in proposals:
         report["candidates"][label] += 1
         report["photos used"] = int((pool.uses > 0).sum())
@@ -75,7 +75,7 @@ def counted(
 
 
 def in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
-    """The first of each pair, then the second of each: the first few are of all classes."""
+    """Interleave: yield the first item of each sequence, then the second, so classes alternate."""
     remaining = list(pairs)
     while remaining:
         for pair in tuple(remaining):
@@ -88,7 +88,7 @@ def in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """The objects that a novel class may replace.
+    """Objects that a novel class may replace.
 
     Attributes:
         labels: labels of boxes of the data.
@@ -104,7 +104,7 @@ def choose_candidates(
     labels: Collection[str],
     count: Callable[[NovelClass], tuple[str, ...]] | None = None,
 ) -> dict[str, Candidates]:
-    """Candidates by class: configured ones, else counted ones, else likely ones.
+    """Candidates by class: from the config, else counted from captions, else likely candidates.
 
     Args:
         classes: novel classes.
@@ -144,7 +144,7 @@ def count_candidates(
     *,
     max_candidates: int,
 ) -> tuple[str, ...]:
-    """The objects that captions of photos of a novel class name most often.
+    """Count the objects that captions mention for photos of a novel class, most frequent first.
 
     Every mention counts. Where names overlap, the first and longest counts alone: a "hot dog" is
     not a dog if hot dogs are known objects.
@@ -174,7 +174,7 @@ def count_candidates(
 
 
 def read_predictions(path: str | Path) -> dict[str, str]:
-    """Captions by image id from a run's ``predictions.json``; the best where there are several.
+    """Read captions by image id from a run's ``predictions.json``; of several, the best.
 
     Raises:
         FileNotFoundError, ValueError: no such file, or not a list of captions with image ids.
@@ -206,7 +206,7 @@ CHUNK = 128  # photos whose captions are parsed at once
 
 
 class NovelObjects(AbstractRegionMethod):
-    """Synthetic pairs of novel objects.
+    """Makes synthetic pairs of photos and captions of novel objects.
 
     Args:
         classes: settings of `NovelClass` by name; None: the defaults.
@@ -264,11 +264,11 @@ class NovelObjects(AbstractRegionMethod):
         self._report: dict[str, Any] = {}
 
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
-        """See `AbstractRegionMethod.candidates`; no two of them compete."""
+        """See `AbstractRegionMethod.candidates`; proposals do not compete with each other."""
         return ((proposal,) for proposal in self.proposals(roster))
 
     def proposals(self, roster: Roster) -> Iterator[Proposal]:
-        """Each picture to be made."""
+        """Yield a proposal for each image to make."""
         self._left_out.clear()
         split = self._split(roster)
         photos = _photos(split.in_domain, self.choices.duplicate_iou)
@@ -304,7 +304,7 @@ class NovelObjects(AbstractRegionMethod):
         return split_held_out(roster, words, lemmatizer=self._lemmatizer)
 
     def _listed(self, words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Words of a list by their class; words of no class become a class of their own."""
+        """Words of a list by their class; words without a class become classes of their own."""
         listed: dict[str, list[str]] = {}
         for name, forms in words.items():
             class_name = next(
@@ -338,7 +338,7 @@ class NovelObjects(AbstractRegionMethod):
     def _candidates(
         self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
     ) -> dict[str, Candidates]:
-        """Candidates of each class, as configured, as counted, or likely ones."""
+        """Candidates of each class: configured, counted or likely ones."""
         novel_labels = {label for novel in self.classes for label in novel.labels or (novel.name,)}
         labels = {r.label for samples in photos.values() for r in samples[0].regions} - novel_labels
         if self.predictions is None:
@@ -366,7 +366,7 @@ class NovelObjects(AbstractRegionMethod):
         pool: SourcePool,
         photos: Mapping[str, tuple[Sample, ...]],
     ) -> Iterator[Proposal]:
-        """All proposals of a novel object for a candidate, in an order drawn by seed and ids."""
+        """Proposals of a novel object for a candidate, in an order drawn by seed and ids."""
         name, samples_by_photo = self._name(candidate), self._naming(candidate, photos)
         order = sorted(
             samples_by_photo,
@@ -388,7 +388,7 @@ class NovelObjects(AbstractRegionMethod):
         groups: Sequence[Sequence[Sample]],
         turn: int,
     ) -> Iterator[Proposal]:
-        """One proposal for each photo that takes one, each turn with another novel photo."""
+        """One proposal for each suitable photo; successive proposals use different novel photos."""
         for start in range(0, len(groups), CHUNK):
             chunk = groups[start : start + CHUNK]
             texts = [_text(sample) for samples in chunk for sample in samples]
@@ -404,7 +404,7 @@ class NovelObjects(AbstractRegionMethod):
     def _naming(
         self, label: str, photos: Mapping[str, tuple[Sample, ...]]
     ) -> dict[str, list[Sample]]:
-        """Captions that name a known object, by photo, of photos with a box of it.
+        """Captions that mention a known object, grouped by photo, for photos with its box.
 
         A caption of a "hot dog" names no dog where there are boxes of hot dogs.
         """
@@ -437,7 +437,7 @@ class NovelObjects(AbstractRegionMethod):
         samples: Sequence[Sample],
         parses: Mapping[str, Any],
     ) -> Proposal | str:
-        """The proposal for a photo, or why there is none."""
+        """Build the proposal for a photo, or return the reason why there is none."""
         regions, target = samples[0].regions, samples[0]
         candidate_regions = [region for region in regions if region.label == old.singular]
         boxes = [r.box for r in self._usable(regions) if r.label == old.singular]
@@ -482,7 +482,7 @@ class NovelObjects(AbstractRegionMethod):
     def _edited(
         self, samples: Sequence[Sample], parses: Mapping[str, Any], old: Name, new: Name
     ) -> tuple[dict[Sample, str], str]:
-        """New captions by sample, or none and the last reason."""
+        """New captions by sample, or no caption and the last reason."""
         edited, problem = {}, ""
         for sample in samples:
             text = _text(sample)
@@ -495,7 +495,7 @@ class NovelObjects(AbstractRegionMethod):
         return edited, problem
 
     def _num_named(self, sample: Sample, parses: Mapping[str, Any], name: Name) -> int:
-        """How many objects must be replaced so that a caption is true."""
+        """Number of objects that must be replaced so that a caption becomes true."""
         if not self.choices.match_counts:
             return 0
         return num_named(parses[_text(sample)], name)
@@ -514,20 +514,20 @@ class NovelObjects(AbstractRegionMethod):
 
 
 def _novel_class(name: str, settings: Mapping[str, Any], words: tuple[str, ...]) -> NovelClass:
-    """A class by its settings; ``words`` stand in where these name none."""
+    """Build a class from its settings; ``words`` are the default for its words."""
     options: dict[str, Any] = {"words": words} | dict(settings)
     return NovelClass(name=name, **options)
 
 
 def _text(sample: Sample) -> str:
-    """A caption as the parser sees it, by which its parse is kept."""
+    """Caption text in the parser's form, which is the key of its parse."""
     return " ".join(sample.caption.split())
 
 
 def _pastes(
     novel: NovelClass, source: SourcePhoto, patches: Sequence[Box | None], boxes: Sequence[Box]
 ) -> tuple[Paste, ...]:
-    """A paste for each box that has a patch."""
+    """Build a paste for each box that has a patch."""
     label = (novel.labels or (novel.name,))[0]
     return tuple(
         Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
@@ -537,7 +537,7 @@ def _pastes(
 
 
 def _photos(roster: Roster, duplicate_iou: float) -> dict[str, tuple[Sample, ...]]:
-    """Samples by image, without duplicate boxes."""
+    """Group samples by image, without duplicate boxes."""
     photos = {}
     for image_id, rows in roster.rows_by_image.items():
         regions = without_duplicates(roster.samples[rows[0]].regions, threshold=duplicate_iou)
@@ -547,7 +547,7 @@ def _photos(roster: Roster, duplicate_iou: float) -> dict[str, tuple[Sample, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePhoto:
-    """A photo to paste from.
+    """A photo to cut a novel object from.
 
     Attributes:
         image_id: its roster's id.
@@ -561,7 +561,7 @@ class SourcePhoto:
 
 
 class SourcePool:
-    """The photos of one novel object, with a count of each one's uses.
+    """Photos of one novel object, with a count of uses for each photo.
 
     Args:
         photos: photos in any order.
@@ -581,7 +581,7 @@ class SourcePool:
     def choose(
         self, targets: Sequence[Box], *, min_targets: int, key: str
     ) -> tuple[SourcePhoto, tuple[Box | None, ...]] | None:
-        """Choose a photo to paste from, and one of its boxes for each target.
+        """Choose a source photo, and one of its boxes for each target.
 
         The photo can replace at least ``min_targets`` targets, and was not chosen for this key
         before. The least used of these photos come first, then those that can replace most; among
@@ -616,7 +616,7 @@ class SourcePool:
 def _assign(
     boxes: Sequence[Box], targets: Sequence[Box], allowed: np.ndarray
 ) -> tuple[Box | None, ...]:
-    """For each target the most similar of the boxes used least often, large targets first."""
+    """For each target, large ones first, the most similar of the least used source boxes."""
     uses = [0] * len(boxes)
     assigned: list[Box | None] = [None] * len(targets)
     for t in sorted(range(len(targets)), key=lambda t: (-area(targets[t]), t)):

@@ -32,7 +32,7 @@ PLURAL_TAGS = ("NNS", "NNPS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """How an object is called.
+    """Singular and plural names of an object.
 
     Attributes:
         singular, plural: forms in new captions.
@@ -45,25 +45,25 @@ class Name:
 
     @property
     def spellings(self) -> tuple[tuple[str, ...], ...]:
-        """All names as sequences of words in lower case, the longest first."""
+        """All names as lower-case word sequences, longest first."""
         return tuple(sorted((tuple(n.lower().split()) for n in self.names), key=len, reverse=True))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, each once."""
+        """All names without repeats."""
         return tuple(dict.fromkeys((self.singular, self.plural, *self.forms)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Radius:
-    """How far from the object words are removed: the paper's values."""
+    """Distances from the object within which words are removed: the paper's values."""
 
     adjectives: NonNegativeInt = 2
     nouns: NonNegativeInt = 1
 
 
 def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
-    """Start and end of each place where an object is named; words in any case."""
+    """Start and end of each mention of an object; case is ignored."""
     lowered, position = [word.lower() for word in words], 0
     while position < len(lowered):
         length = next(
@@ -75,7 +75,7 @@ def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
 
 
 def num_named(parse: Parse, name: Name) -> int:
-    """How many objects of a kind a caption speaks of, at least.
+    """Least number of objects of a kind that a caption mentions.
 
     Mentions add up, but later mentions with "the" do not count. A plural without a number is two.
     """
@@ -90,7 +90,7 @@ def num_named(parse: Parse, name: Name) -> int:
 
 
 def _is_plural(noun: Token, before: Sequence[Token], name: Name) -> bool:
-    """Whether a noun is plural, by tag or spelling: a tagger takes some plurals for singulars.
+    """Return whether a noun is plural by tag or by spelling; taggers miss some plurals.
 
     Where singular and plural are the same ("sheep"), the tag or a number before the noun decides,
     unless the word looks like a plural ("scissors").
@@ -102,17 +102,17 @@ def _is_plural(noun: Token, before: Sequence[Token], name: Name) -> bool:
 
 
 def _before(parse: Parse, children: Sequence[Sequence[int]], noun: int) -> list[Token]:
-    """The words before a noun that depend on it."""
+    """Words before a noun that depend on the noun."""
     return [parse[child] for child in children[noun] if child < noun]
 
 
 def _stated_number(before: Sequence[Token]) -> int:
-    """The number in words before a noun; 0 without one."""
+    """Number stated in words before a noun; 0 without a number."""
     return max((_number(token) for token in before if token.dep == "nummod"), default=0)
 
 
 def _number(token: Token) -> int:
-    """A word for a number, or digits, as a number; 0 for other words."""
+    """Convert a number word or digits to an integer; 0 for other words."""
     word = token.text.lower()
     return int(word) if word.isdecimal() else NUMBER_WORDS.get(word, 0)
 
@@ -120,7 +120,7 @@ def _number(token: Token) -> int:
 def rename_object(
     caption: str, parse: Parse, *, old: Name, new: Name, radius: Radius
 ) -> tuple[str, str]:
-    """The caption with ``old`` rewritten as ``new``.
+    """Rewrite a caption so that it mentions ``new`` in place of ``old``.
 
     Args:
         caption: the caption that the parser read, with single spaces.
@@ -153,7 +153,7 @@ def rename_object(
 
 
 def _names_another(parse: Parse, start: int, end: int) -> bool:
-    """Whether the mention is part of another noun's name: "bus stop"."""
+    """Return whether the mention is part of another noun's name, such as "bus stop"."""
     last = parse[end - 1]
     return last.dep in ("compound", "nmod") and last.head >= end
 
@@ -161,7 +161,7 @@ def _names_another(parse: Parse, start: int, end: int) -> bool:
 def _removed(
     parse: Parse, spans: Sequence[tuple[int, int]], radius: Radius
 ) -> frozenset[int] | None:
-    """Positions of words to remove; None where that would break the sentence."""
+    """Positions of words to remove; None if the removal would break the sentence."""
     objects = {n for start, end in spans for n in range(start, end)}
     removed: set[int] = set()
     children = children_of(parse)
@@ -196,7 +196,7 @@ def _is_colour(token: Token) -> bool:
 
 
 def _group(parse: Parse, children: Sequence[Sequence[int]], n: int) -> set[int] | None:
-    """A describing word with the words that describe it; None if it is more than that."""
+    """A descriptive word with its own modifiers; None if it has other dependents."""
     top = n
     if parse[n].dep == "pobj" and len(children[parse[n].head]) == 1:
         top = parse[n].head  # "a woman in black": the preposition goes too
@@ -231,7 +231,7 @@ def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]
 
 
 def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[int]) -> set[int]:
-    """Commas before removed descriptions: "a small, dog"."""
+    """Commas before removed descriptions, as in "a small, dog"."""
     commas = set()
     for start, _ in spans:
         before = start - 1
@@ -243,7 +243,7 @@ def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[
 
 
 def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
-    """The remaining words spaced as in the caption, with "a" and "an" corrected."""
+    """Join the remaining words with the caption's spacing, and correct "a" and "an"."""
     gaps, position = [], 0
     for word in words:
         start = caption.index(word, position)

@@ -25,7 +25,7 @@ Words = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NovelPhoto:
-    """A photo whose captions are held out, so that only its boxes are used.
+    """A photo with held-out captions, of which only the boxes are used.
 
     Attributes:
         image_id: the roster's id.
@@ -42,7 +42,7 @@ class NovelPhoto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """A roster split by the held-out classes.
+    """A roster divided by the held-out classes.
 
     Attributes:
         in_domain: photos whose captions name no held-out class.
@@ -57,7 +57,7 @@ class HeldOut:
 
 
 def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut:
-    """Split a roster by held-out classes.
+    """Divide a roster into known samples and photos of held-out classes.
 
     Args:
         roster: photos with boxes and captions.
@@ -97,7 +97,7 @@ def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> H
 
 
 def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[str]]:
-    """Words of a list, one a line as in DCC's ``transfer_words``; forms of a word are one class.
+    """Read one word per line as in DCC's ``transfer_words``; word forms join one class.
 
     Raises:
         FileNotFoundError: no such file.
@@ -115,7 +115,7 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
 
 
 class KnownName(TypedDict, total=False):
-    """How captions call a known object, where the regular forms are wrong."""
+    """Names that captions use for a known object, for irregular forms."""
 
     plural: str | None
     forms: Sequence[str] | None
@@ -123,7 +123,7 @@ class KnownName(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NovelClass:
-    """A class that captions of the data do not name.
+    """A class that no caption of the dataset mentions.
 
     Attributes:
         name: name of one object in captions.
@@ -155,7 +155,7 @@ class NovelClass:
 
     @property
     def names(self) -> Name:
-        """How captions call it."""
+        """Names that captions use for the class."""
         plural = self.plural or pluralise(self.name)
         return Name(singular=self.name, plural=plural, forms=tuple(self.words))
 
@@ -167,7 +167,7 @@ class NovelClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Settings that the paper fixes, and those that it leaves open.
+    """Settings that the paper fixes, and settings that the paper leaves open.
 
     Attributes:
         num_pictures: K, of each novel class at most; each of its m candidates gets K/m, rounded

@@ -11,7 +11,7 @@ from captioning.runtime.files import write_atomically
 
 
 def records(path: Path, *, all_records: bool = False) -> Iterator[dict[str, Any]]:
-    """Records of ``provenance.jsonl``: of pictures; ``all_records``: of refused proposals too."""
+    """Yield image records of ``provenance.jsonl``; ``all_records`` includes rejected proposals."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             record = json.loads(line)
@@ -20,7 +20,7 @@ def records(path: Path, *, all_records: bool = False) -> Iterator[dict[str, Any]
 
 
 def write_annotations(folder: Path, provenance: Path) -> None:
-    """Write ``captions.json`` and ``instances.json`` as COCO has them, and ``metadata.jsonl``.
+    """Write ``captions.json`` and ``instances.json`` in COCO format, and ``metadata.jsonl``.
 
     Images are called by the proposals' names. Annotations are numbered in the records' order.
 
@@ -84,7 +84,7 @@ def _write_object(path: Path, lists: Mapping[str, Iterable[dict[str, Any]]]) -> 
 
 
 def _object(lists: Mapping[str, Iterable[dict[str, Any]]]) -> Iterator[str]:
-    """An object of lists as JSON, an entry a line."""
+    """Yield a JSON object of lists, with one entry per line."""
     start = "{"
     for key, entries in lists.items():
         yield f"{start}{json.dumps(key)}: ["

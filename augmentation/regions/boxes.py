@@ -24,7 +24,7 @@ ASPECT_CHANGES = "aspect changes too much"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a box may replace another (Bujimalla et al., image selection, with their values).
+    """Limits on the boxes that may replace each other (Bujimalla et al., image selection).
 
     Attributes:
         smallest_area: minimum area of either box, in square pixels.
@@ -52,7 +52,7 @@ class Limits:
             )
 
     def box_problem(self, box: Box) -> str:
-        """Why a box can neither be moved nor be replaced; empty when it can."""
+        """Reason why a box can neither be moved nor be replaced; empty if it can."""
         if area(box) <= 0 or area(box) < self.smallest_area:
             return TOO_SMALL
         if not self.smallest_aspect <= aspect(box) <= self.largest_aspect:
@@ -60,7 +60,7 @@ class Limits:
         return ""
 
     def problem(self, source: Box, target: Box) -> str:
-        """Why ``source`` may not replace ``target``; empty when it may."""
+        """Reason why ``source`` may not replace ``target``; empty if it may."""
         for box in (source, target):
             if problem := self.box_problem(box):
                 return problem
@@ -71,7 +71,7 @@ class Limits:
         return ""
 
     def allowed(self, sources: Sequence[Box] | np.ndarray, targets: Sequence[Box]) -> np.ndarray:
-        """Check many pairs of boxes at once, as `problem` does.
+        """Check many pairs of boxes at once with the rules of `problem`.
 
         Returns:
             ``(T, S) bool``: whether source S may replace target T.
@@ -101,47 +101,47 @@ def _measures(boxes: Sequence[Box] | np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def area(box: Box) -> float:
-    """Square pixels; 0 for corners in the wrong order."""
+    """Area in square pixels; 0 for corners in the wrong order."""
     return max(box[2] - box[0], 0.0) * max(box[3] - box[1], 0.0)
 
 
 def aspect(box: Box) -> float:
-    """Width by height of a box with an area."""
+    """Aspect ratio of a box with a positive area: width divided by height."""
     return (box[2] - box[0]) / (box[3] - box[1])
 
 
 def relative_change(first: float, second: float) -> float:
-    """From the smaller to the larger of two positive values: 0 if alike, 1 if doubled or halved."""
+    """Relative increase from the smaller to the larger value: 0 if equal, 1 if doubled."""
     return max(first / second, second / first) - 1
 
 
 def intersection_area(first: Box, second: Box) -> float:
-    """Square pixels that lie in both boxes."""
+    """Area in square pixels of the intersection of two boxes."""
     left, top = max(first[0], second[0]), max(first[1], second[1])
     right, bottom = min(first[2], second[2]), min(first[3], second[3])
     return area((left, top, right, bottom))
 
 
 def iou(first: Box, second: Box) -> float:
-    """Intersection by union, in [0, 1]."""
+    """Intersection over union, in [0, 1]."""
     shared = intersection_area(first, second)
     return shared / (area(first) + area(second) - shared) if shared else 0.0
 
 
 def contains(outer: Box, inner: Box) -> bool:
-    """Whether ``inner`` lies completely in ``outer``; equal boxes contain each other."""
+    """Return whether ``inner`` lies completely in ``outer``; equal boxes contain each other."""
     starts = outer[0] <= inner[0] and outer[1] <= inner[1]
     return starts and inner[2] <= outer[2] and inner[3] <= outer[3]
 
 
 def clipped(box: Box, size: tuple[int, int]) -> Box | None:
-    """The part of a box that lies in a photo of ``(width, height)``; None if there is none."""
+    """Part of a box inside a photo of size ``(width, height)``; None if outside."""
     corners = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
     return corners if area(corners) > 0 else None
 
 
 def pixels(box: Box) -> tuple[int, int, int, int]:
-    """The smallest box of whole pixels around a box with an area."""
+    """Smallest box with integer coordinates around a box with a positive area."""
     return (math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3]))
 
 
@@ -169,12 +169,12 @@ def without_duplicates(
 
 
 def contains_others(regions: Sequence[Region], number: int) -> bool:
-    """Whether a box contains another of its photo completely, which would be moved along."""
+    """Return whether a box contains another whole box, which would move together with it."""
     outer = regions[number].box
     other_boxes = (region.box for n, region in enumerate(regions) if n != number)
     return any(contains(outer, other) for other in other_boxes)
 
 
 def without_containers(regions: Sequence[Region]) -> tuple[Region, ...]:
-    """The regions that contain no other region: each shows one object (Bujimalla et al.)."""
+    """Regions that contain no other region, so that each shows one object (Bujimalla et al.)."""
     return tuple(r for number, r in enumerate(regions) if not contains_others(regions, number))

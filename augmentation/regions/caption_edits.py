@@ -20,7 +20,7 @@ SpanKind = Literal["object", "attribute", "article", "possessive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSpan:
-    """Characters of a new caption that differ from the old one.
+    """A span of a new caption that differs from the old caption.
 
     Attributes:
         start: first character in the new caption.
@@ -67,7 +67,7 @@ def replace_object(
     attribute: str = "",
     correct_articles: bool = True,
 ) -> EditedCaption:
-    """A caption with another object and attribute.
+    """Replace the object and the attribute in a caption.
 
     All attributes of the old object give way to the one new attribute, with the words that join
     them; without a new attribute they are taken out. An attribute for an object that had none is
@@ -123,7 +123,7 @@ def _word_changes(
 
 
 def _match_case(text: str, change: _Change) -> _Change:
-    """The change with the capitals of the text it replaces: all letters, or a sentence's first."""
+    """Copy the capitals of the replaced text: all letters, or only the first."""
     new = change.text
     if text.isupper():
         new = new.upper()
@@ -155,7 +155,7 @@ def _possessive_change(
 def _article_change(
     text: str, spans: Sequence[tuple[int, int]], parse: Parse, changes: Sequence[_Change]
 ) -> list[_Change]:
-    """A change of ``a`` or ``an`` right before the first change, where it must be corrected."""
+    """Change ``a`` or ``an`` before the first change, if the new word needs the other form."""
     first = changes[0]
     before = [i for i, (_, end) in enumerate(spans) if end <= first.start]
     if not before or parse[before[-1]].text.lower() not in ("a", "an"):

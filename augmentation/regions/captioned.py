@@ -62,7 +62,7 @@ def compare_detections(
     old: Collection[str],
     new: Collection[str],
 ) -> Counter[str]:
-    """Compare a detector's boxes in a photo and in the picture made of it.
+    """Compare a detector's boxes in a photo with its boxes in the augmented image.
 
     Args:
         before: boxes in the photo.
@@ -89,7 +89,7 @@ def compare_detections(
 
 
 def detection_shares(counts: Mapping[str, int]) -> dict[str, float | None]:
-    """Shares in [0, 1] of summed counts; None where there is nothing to count."""
+    """Ratios in [0, 1] of summed counts; None for a total of 0."""
     return {
         name: counts[part] / counts[total] if counts[total] else None
         for name, (part, total) in SHARES.items()
@@ -117,7 +117,7 @@ BestCaptions = Mapping[
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionedImages:
-    """The captions that a run gives to photos, or to pictures.
+    """Captions that a run generates for photos or for augmented images.
 
     Attributes:
         captions: captions by image id, the best first.
@@ -140,7 +140,7 @@ class CaptionedImages:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A picture and the photo that it was made of.
+    """An augmented image and its original photo.
 
     Attributes:
         name: the picture's.
@@ -180,7 +180,7 @@ def describe_set(
     out: Name | None = None,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Caption an augmented set's pictures and their photos, and compare; see the module.
+    """Caption the images of an augmented dataset and their original photos, and compare.
 
     Args:
         paths: folders, for the record alone.
@@ -241,7 +241,7 @@ def describe_set(
 
 
 def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
-    """Pictures of an augmented set, all of them or ``number`` of them, in a random order.
+    """Read all, or ``number`` random, images of an augmented dataset.
 
     Raises:
         ValueError: the folder holds no finished set of pictures, or fewer than one is asked for.
@@ -273,7 +273,7 @@ def _pair(record: Mapping[str, Any]) -> Pair:
 
 @loadable
 def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
-    """A roster with some of its images only; for configs.
+    """Return a roster with only some of its images; used in configs.
 
     Raises:
         ValueError: the roster lacks some of them.
@@ -322,7 +322,7 @@ def best_captions(
     photos: Mapping[str, Sequence[str]],
     pictures: Mapping[str, Sequence[str]],
 ) -> BestCaptions:
-    """The first caption of each pair's photo and picture.
+    """Best caption for each pair's photo and image.
 
     Args:
         pairs: pairs of photos and pictures.
@@ -337,7 +337,7 @@ def best_captions(
 def compare_captions(
     pairs: Sequence[Pair], best: BestCaptions, **metrics: Any
 ) -> dict[str, MetricResult]:
-    """Scores of photos' and pictures' captions against the captions before and after.
+    """Score the captions of photos and images against the captions before and after the edit.
 
     Args:
         pairs: each counts once.
@@ -359,7 +359,7 @@ def compare_captions(
 
 
 def named(pairs: Sequence[Pair], best: BestCaptions) -> dict[str, Any]:
-    """Shares of captions that name the old and the new object, where the two differ.
+    """Shares of captions that mention the old object and the new object, if they differ.
 
     Returns:
         ``number``, the count of such pairs; for photos and pictures, shares by ``old`` and ``new``,
@@ -382,7 +382,7 @@ def _names(caption: str, name: str) -> bool:
 def _compare_detections(
     pairs: Sequence[Pair], photos: CaptionedImages, pictures: CaptionedImages
 ) -> dict[str, Any]:
-    """The detector's boxes of photos and pictures compared: counts, and shares of them."""
+    """Compare the detector's boxes of photos and images: counts and shares."""
     labels_by_object, counts = build_labels(), Counter[str]()
     for pair in pairs:
         old, new = (
@@ -434,7 +434,7 @@ def _lines(
 
 
 def _text(pair: Pair, photos: CaptionedImages, pictures: CaptionedImages, max_captions: int) -> str:
-    """The captions of a pair on the sheet: those by people, then the captioner's."""
+    """Captions of a pair on the contact sheet: human captions, then generated captions."""
     captions = photos.captions[pair.image_id], pictures.captions[pair.name]
     parts = []
     for heading, references, generated in zip(
@@ -448,7 +448,7 @@ def _text(pair: Pair, photos: CaptionedImages, pictures: CaptionedImages, max_ca
 
 
 def tables(comparison: Mapping[str, Any]) -> list[str]:
-    """The numbers of ``captioned.json`` in Markdown."""
+    """Format the numbers of ``captioned.json`` as Markdown tables."""
     scores, objects = comparison["scores"], comparison["named"]
     names = list(next(iter(scores.values())))
     rows = [

@@ -41,7 +41,7 @@ MODIFIER_RELATIONS = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionRules:
-    """Which words of a caption are objects and attributes.
+    """Rules for which words of a caption are objects and attributes.
 
     Attributes:
         closed_classes: words in `augmentation.regions.closed_classes` are not objects or
@@ -60,7 +60,7 @@ class MentionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """An object of a caption.
+    """An object mention in a caption.
 
     Attributes:
         name: its class, the singular in lower case: ``"fire hydrant"``, ``"t-shirt"``.
@@ -96,7 +96,7 @@ def find_mentions(
     object_words: ObjectWords,
     rules: MentionRules = MentionRules(),
 ) -> tuple[Mention, ...]:
-    """The objects of a caption that can be replaced, in order.
+    """Find the replaceable objects of a caption, in order.
 
     Omits words of a compound ("car" of "car door"), parts of hyphenated words that are not a class,
     and words in `NOT_OBJECTS` and `AMOUNTS`.
@@ -123,7 +123,7 @@ def find_mentions(
 
 
 def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
-    """Characters ``(start, end)`` of each word in the caption with single blanks.
+    """Character spans ``(start, end)`` of the words in the caption with single spaces.
 
     Raises:
         ValueError: a word of the parse does not follow in the caption.
@@ -142,13 +142,13 @@ def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
 
 
 def clean(caption: str) -> str:
-    """A caption as the parser reads it: single blanks, no lone surrogates."""
+    """Normalise a caption for the parser: single spaces, no lone surrogates."""
     return " ".join(caption.split()).encode("utf-8", "replace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
-    """A written word: one token, or several that hyphens join."""
+    """A written word: one token, or several tokens joined by hyphens."""
 
     start: int
     end: int
@@ -156,7 +156,7 @@ class _Unit:
 
 
 class _Sentence:
-    """A parse with its units and children, which are looked up often."""
+    """A parse with cached lookups of units and children."""
 
     def __init__(self, caption: str, parse: Parse, rules: MentionRules) -> None:
         self.parse, self.rules = parse, rules
@@ -177,7 +177,7 @@ def _units(text: str, parse: Parse, spans: Sequence[tuple[int, int]]) -> Iterato
 
 
 def _without_adjective(units: Sequence[_Unit], object_words: ObjectWords) -> Sequence[_Unit]:
-    """The noun of a class such as "young man", if it is a class itself: young is an attribute."""
+    """Noun of a class such as "young man" if the noun is a class; "young" is an attribute."""
     plain = len(units) == 2 and units[0].text in SIZES_AND_AGES
     return units[1:] if plain and object_words.number(units[1].text) else units
 
@@ -205,7 +205,7 @@ def _is_in_compound(sentence: _Sentence, head: int) -> bool:
 
 
 def _is_participle(token: Token) -> bool:
-    """Whether a word describes a noun after it: "covered" of "snow covered hill"."""
+    """Return whether a participle describes the noun after it, as in "snow covered hill"."""
     return token.tag == "VBN" and token.dep == "amod"
 
 
@@ -246,7 +246,7 @@ def _mention(
 
 
 def _stands_alone(sentence: _Sentence, position: int) -> bool:
-    """Whether an adjective has a meaning without the words before it; "haired" has none."""
+    """Return whether an adjective has a meaning without the words before it, unlike "haired"."""
     if not sentence.rules.closed_classes:
         return True
     modified = any(
@@ -258,7 +258,7 @@ def _stands_alone(sentence: _Sentence, position: int) -> bool:
 
 
 def _is_counted(sentence: _Sentence, head: int) -> bool:
-    """Whether a word that looks the same in singular and plural follows a number: "two sheep"."""
+    """Return whether a number precedes a word with equal singular and plural: "two sheep"."""
     numbers = [sentence.parse[i] for i in sentence.children[head]]
     is_several = any(n.dep == "nummod" and n.text.lower() not in ("one", "1") for n in numbers)
     return is_several and sentence.parse[head].text.lower() in UNCHANGED
@@ -270,7 +270,7 @@ def _singular(form: str, object_words: ObjectWords) -> str:
 
 
 def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
-    """First of the unbroken run of qualifying nouns before an object, with numbers of these."""
+    """Start of the noun sequence that qualifies an object, including numbers."""
     while start > 0:
         unit = sentence.unit_of[start - 1]
         before = sentence.parse[unit.end - 1]
@@ -287,7 +287,7 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
 
 
 def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
-    """Adjectives before an object that depend on it, and those that "and" joins to them."""
+    """Adjectives before an object that depend on it, and adjectives joined by "and"."""
     any_relation = not sentence.rules.closed_classes
     not_attributes = frozenset() if any_relation else NOT_ATTRIBUTES
     adjectives, pending = set(), [i for i in sentence.children[head] if i < start]
@@ -305,7 +305,7 @@ def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
 
 
 def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[int, int] | None:
-    """Words from the first adjective to the last; None if another word lies between."""
+    """Words from the first to the last adjective; None if another word lies between them."""
     if not adjectives:
         return None
     first = sentence.unit_of[adjectives[0]].start
@@ -326,7 +326,7 @@ def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[
 
 
 def _qualifies(sentence: _Sentence, position: int, adjectives: Sequence[int]) -> bool:
-    """Whether a word is about the attributes: "very" of "very old", "medium" of "medium sized"."""
+    """Return whether a word qualifies the attributes, such as "very" in "very old"."""
     token = sentence.parse[position]
     return token.head in adjectives and token.pos in ("ADV", "ADJ", *NOUNS)
 
@@ -350,7 +350,7 @@ def _frames(sentence: _Sentence, head: int, first: int, plural: bool) -> Iterato
 
 
 def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
-    """Whether a singular is counted, or a mass noun without determiner.
+    """Yield how a singular noun is used: counted, or as a mass noun without a determiner.
 
     At a caption's beginning a missing article means nothing ("Man rides a horse").
     """

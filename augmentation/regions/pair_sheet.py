@@ -19,7 +19,7 @@ def pair_sheet(
     columns: int = 3,
     num_lines: int = LINES,
 ) -> Image.Image:
-    """Pairs in rows, each above its text.
+    """Draw pairs in rows, each above its text.
 
     Args:
         pairs: the photo before, the photo after, the boxes that were replaced, and a text; photos
@@ -51,7 +51,7 @@ def _lines(text: str, *, width: int) -> list[str]:
 
 
 def with_regions(image: Image.Image, regions: Sequence[Region]) -> Image.Image:
-    """A copy of a photo with boxes and labels of regions drawn on it."""
+    """Copy a photo and draw the boxes and labels of its regions."""
     drawn = image.convert("RGB")
     pen, font = ImageDraw.Draw(drawn), ImageFont.load_default(max(10, max(drawn.size) // 24))
     for region in regions:

@@ -27,7 +27,7 @@ MAX_PASTES = 255  # a map of bytes holds no more numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paste:
-    """A box of one photo that takes the place of a box of another.
+    """A source box of one photo, and the target box of another photo that it replaces.
 
     Attributes:
         source: photo that the patch is cut from.
@@ -44,7 +44,7 @@ class Paste:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blending:
-    """How patches are blended into their surroundings.
+    """Settings for blending patches into their surroundings.
 
     Attributes:
         feather: pixels inside an edge over which a patch fades in, at most a quarter of its side;
@@ -69,7 +69,7 @@ class Blending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pasted:
-    """A finished picture.
+    """Result of pasting: the image and its source map.
 
     Attributes:
         picture: ``(H, W, 3) uint8``.
@@ -84,7 +84,7 @@ class Pasted:
 
 
 class PhotoCache:
-    """The decoded photos that were used last.
+    """Cache of the most recently used decoded photos.
 
     Args:
         capacity: number of photos; 64 of 640x480 pixels take 60 MB.
@@ -95,7 +95,7 @@ class PhotoCache:
         self._photos: OrderedDict[Path, Image.Image] = OrderedDict()
 
     def photo(self, path: Path) -> Image.Image:
-        """The photo in RGB, turned as its EXIF says.
+        """Photo in RGB with its EXIF rotation applied.
 
         Raises:
             FileNotFoundError, ValueError: `load_rgb` raises them.
@@ -115,7 +115,7 @@ def paste(
     blending: Blending,
     protected: Sequence[Box] = (),
 ) -> Pasted:
-    """Paste all patches, or none.
+    """Paste all patches, or none if one fails.
 
     Larger patches are pasted first, so that small ones lie on top.
 
@@ -154,7 +154,7 @@ def _paste_patch(
     blending: Blending,
     protected: Sequence[Box],
 ) -> str:
-    """Paste one patch in place; the problem if it cannot be."""
+    """Paste one patch in place; return a problem if the patch does not fit."""
     height, width = picture.shape[:2]
     source_box = clipped(patch_move.source_box, source.size)
     visible = clipped(patch_move.target_box, (width, height))
@@ -177,7 +177,7 @@ def _paste_patch(
 
 
 def _visible_part(source: Box, target: Box, visible: Box) -> Box:
-    """The part of ``source`` that falls into the visible part of ``target``."""
+    """Part of ``source`` that maps to the visible part of ``target``."""
     x = (source[2] - source[0]) / (target[2] - target[0])
     y = (source[3] - source[1]) / (target[3] - target[1])
     return (
@@ -191,7 +191,7 @@ def _visible_part(source: Box, target: Box, visible: Box) -> Box:
 def _alpha(
     box: tuple[int, int, int, int], size: tuple[int, int], feather: int, protected: Sequence[Box]
 ) -> np.ndarray:
-    """Weight of a patch's pixels, ``(h, w) float32`` in [0, 1]; 0 in protected boxes."""
+    """Blending weights of a patch's pixels, ``(h, w) float32`` in [0, 1]; 0 in protected boxes."""
     x1, y1, x2, y2 = box
     across = _ramp(x2 - x1, feather, open_start=x1 == 0, open_end=x2 == size[0])
     down = _ramp(y2 - y1, feather, open_start=y1 == 0, open_end=y2 == size[1])
@@ -208,7 +208,7 @@ def _alpha(
 
 
 def _ramp(length: int, feather: int, *, open_start: bool, open_end: bool) -> np.ndarray:
-    """Weights that rise to 1 from each end that is not open; above 0 everywhere."""
+    """Positive weights that rise to 1 from each end; ends at the photo's border stay 1."""
     steps = min(feather, length // 4) + 1
     places = np.arange(1, length + 1)
     start = np.full(length, steps) if open_start else places
@@ -217,6 +217,6 @@ def _ramp(length: int, feather: int, *, open_start: bool, open_end: bool) -> np.
 
 
 def _distance(start: int, end: int, low: int, high: int) -> np.ndarray:
-    """Distance of each pixel in [start, end) from the span [low, high): 0 inside, 1 beside it."""
+    """Distance of each pixel in [start, end) to the span [low, high): 0 inside, 1 beside it."""
     places = np.arange(start, end)
     return np.maximum(np.maximum(low - places, places - high + 1), 0)

@@ -23,7 +23,7 @@ HIDDEN = 0.9  # a box of which a larger share lies under a patch is no longer vi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A picture to be made, with the captions that fit it then.
+    """A planned image, with captions that fit the finished image.
 
     Attributes:
         name: unique in the set and the same in every run; made into the picture's file name.
@@ -60,11 +60,11 @@ class Proposal:
 
 
 class AbstractRegionMethod(ABC):
-    """Proposes new pairs. The same roster, settings and seed give the same proposals."""
+    """Proposes new pairs; equal roster, settings and seed give equal proposals."""
 
     @abstractmethod
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
-        """Proposals in an order that depends neither on the roster's order nor on earlier calls.
+        """Proposals in an order that is independent of the roster's order and of earlier calls.
 
         Proposals of one tuple compete where pairs are ranked
         (`augmentation.regions.reranking.Ranker`); without ranking all of them are made.
@@ -78,35 +78,35 @@ class AbstractRegionMethod(ABC):
 
     @abstractmethod
     def report(self) -> dict[str, Any]:
-        """Counts of used data, and of left-out data by reason; called after `candidates` has ended.
+        """Counts of used data, and of unused data by reason; called after `candidates` has ended.
 
         Plain values. Names of counts by reason say that they are such.
         """
 
     def threshold(self, roster: Roster) -> Threshold | None:
-        """The similarity below which pairs are discarded; None: pairs are not ranked."""
+        """Similarity below which pairs are discarded; None if pairs are not ranked."""
         del roster
 
     def finish(self, folder: Path, roster: Roster) -> None:
-        """Write further files about a finished set into its folder."""
+        """Write additional files about a finished dataset into its folder."""
         del folder, roster
 
 
 def draw_key(seed: int, *names: str) -> str:
-    """A text to sort by as if drawn at random: depends on the seed and on the names alone."""
+    """Pseudo-random sort key that depends only on the seed and the names."""
     text = "\x1f".join((str(seed), *names))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def drawn_generator(seed: int, *names: str) -> np.random.Generator:
-    """Draws that depend on the seed and on the names alone."""
+    """Random generator that depends only on the seed and the names."""
     return np.random.default_rng(int(draw_key(seed, *names), 16))
 
 
 def finished_regions(
     regions: Sequence[Region], pastes: Sequence[Paste], protected: Sequence[Region]
 ) -> tuple[Region, ...]:
-    """Regions of the finished picture: those still visible, and those pasted."""
+    """Regions of the finished image: visible original regions, and pasted regions."""
     boxes = [paste.target_box for paste in pastes]
     visible = [
         region
@@ -119,7 +119,7 @@ def finished_regions(
 
 
 def file_name(*parts: str) -> str:
-    """A name for files from names of anything; different names stay different."""
+    """Build a file name from arbitrary names; different names give different file names."""
     plain = "-".join(parts)
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain)
     return safe if safe == plain else f"{safe}-{draw_key(0, *parts)[:8]}"

@@ -30,7 +30,7 @@ PictureRecord = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureFormat:
-    """How pictures are made and kept.
+    """Settings for rendering and saving images.
 
     Attributes:
         blending: blending of patches with the photo.
@@ -63,7 +63,7 @@ class PictureFormat:
 
 
 class Renderer:
-    """Makes pictures into a folder.
+    """Renders images into a folder.
 
     Args:
         folder: the set's folder; pictures go to ``images`` and maps to ``owners`` in it.
@@ -78,7 +78,7 @@ class Renderer:
         self._photo_cache = PhotoCache(capacity=picture_format.num_cached_photos)
 
     def records(self, candidates: Sequence[Proposal]) -> list[PictureRecord]:
-        """Make the pictures of candidates, or of the best of them, the best first.
+        """Render the candidates, or only the best candidates, best first.
 
         Where pairs are ranked, candidates that are not made are counted by reason.
 
@@ -106,7 +106,7 @@ class Renderer:
     def _pairs(
         self, candidates: Sequence[Proposal], rendered: list[Proposal], refused: Counter[str]
     ) -> Iterator[tuple[Image.Image, str]]:
-        """Pictures with captions; proposals are added to ``rendered`` or counted as refused."""
+        """Yield images with captions; add proposals to ``rendered`` or count them as rejected."""
         for proposal in candidates:
             result = self.paste_patches(proposal)
             if isinstance(result, str):
@@ -116,7 +116,7 @@ class Renderer:
                 yield Image.fromarray(result.picture), proposal.captions[0]
 
     def paste_patches(self, proposal: Proposal) -> Pasted | str:
-        """The finished picture, or why there is none."""
+        """Return the finished image, or the reason why there is none."""
         try:
             target = self._photo_cache.photo(proposal.image_path)
             sources = [self._photo_cache.photo(move.source) for move in proposal.pastes]
@@ -134,7 +134,7 @@ class Renderer:
         return result.problem or result
 
     def record(self, proposal: Proposal) -> PictureRecord:
-        """Make a picture and say where its parts come from, or why there is none.
+        """Render an image and record the source of its parts, or return the reason for failure.
 
         Raises:
             OSError: the picture cannot be written.
@@ -162,7 +162,7 @@ class Renderer:
 
 
 def run_lengths(owners: np.ndarray) -> list[int]:
-    """A map as owner, length, owner, length, ... of its pixels row by row."""
+    """Run-length encode a map row by row as owner, length, owner, length, and so on."""
     changes = np.flatnonzero(np.diff(owners.ravel())) + 1
     bounds = [0, *changes.tolist(), owners.size]
     flat = owners.ravel()
@@ -170,7 +170,7 @@ def run_lengths(owners: np.ndarray) -> list[int]:
 
 
 def from_run_lengths(runs: Sequence[int], *, width: int, height: int) -> np.ndarray:
-    """The map ``(H, W) uint8`` that `run_lengths` was made from."""
+    """Decode a map ``(H, W) uint8`` from the result of `run_lengths`."""
     values = np.asarray(runs, np.int64).reshape(-1, 2)
     return np.repeat(values[:, 0], values[:, 1]).astype(np.uint8).reshape(height, width)
 

@@ -29,7 +29,7 @@ CHUNK = 32  # pictures in memory at once
 
 
 class AbstractPairScorer(ABC):
-    """How well photos and captions fit, pair by pair.
+    """Scores how well photos and captions fit, for each pair.
 
     Attributes:
         space: names the scale: scores of two spaces must not be compared.
@@ -39,7 +39,7 @@ class AbstractPairScorer(ABC):
 
     @abstractmethod
     def scores(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
-        """``(P,) float64`` of P pairs, higher for a better fit.
+        """Scores ``(P,) float64`` of P pairs; higher is a better fit.
 
         Raises:
             ValueError: not one caption an image.
@@ -47,7 +47,7 @@ class AbstractPairScorer(ABC):
 
 
 class CosineScorer(AbstractPairScorer):
-    """Cosines in the space of an encoder; an image or text that comes up often is embedded once.
+    """Cosine similarities in an encoder's space; repeated images and texts are embedded once.
 
     Args:
         encoder: CLIP, or the joint space.
@@ -58,7 +58,7 @@ class CosineScorer(AbstractPairScorer):
         self.space = encoder.space
 
     def scores(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
-        """See `AbstractPairScorer`; in [-1, 1]."""
+        """See `AbstractPairScorer`; scores are in [-1, 1]."""
         if len(images) != len(captions):
             raise ValueError(
                 f"each image needs one caption: {len(captions)} captions for {len(images)} images"
@@ -71,7 +71,7 @@ class CosineScorer(AbstractPairScorer):
         return self.scores_of_vectors(vectors[[row_of_image[id(i)] for i in images]], captions)
 
     def scores_of_vectors(self, vectors: Tensor, captions: Sequence[str]) -> np.ndarray:
-        """Scores of photos that are embedded, ``(P, D) float32``, and captions, one a photo."""
+        """Scores of embedded photos, ``(P, D) float32``, and of one caption for each photo."""
         texts = list(dict.fromkeys(captions))
         row_of = {text: row for row, text in enumerate(texts)}
         text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
@@ -80,7 +80,7 @@ class CosineScorer(AbstractPairScorer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """The score below which pairs are discarded, and where it comes from.
+    """Score below which pairs are discarded, and the origin of this threshold.
 
     Attributes:
         value: value on the scale of ``space``.
@@ -98,7 +98,7 @@ class Threshold:
 
 
 def clip_threshold(space: str) -> Threshold:
-    """The thesis' threshold.
+    """Threshold of the thesis.
 
     Raises:
         ValueError: the space is not the thesis' CLIP.
@@ -112,7 +112,7 @@ def clip_threshold(space: str) -> Threshold:
 
 
 def known_threshold(space: str) -> Threshold:
-    """The threshold of a space for which there is one: CLIP's, or the joint space's.
+    """Known threshold of a space: of CLIP or of the joint space.
 
     Raises:
         ValueError: another space.
@@ -131,7 +131,7 @@ def estimated_threshold(
     scorer: CosineScorer,
     seed: int,
 ) -> Threshold:
-    """`separating_threshold` of real pairs, and of these with their captions exchanged.
+    """Threshold that separates real pairs from the same pairs with exchanged captions.
 
     Args:
         photos: embedded by the scorer's encoder, ``(P, D) float32``.
@@ -151,7 +151,7 @@ def estimated_threshold(
 def poor_share_threshold(
     scores: np.ndarray, *, space: str, poor_share: float = POOR_SHARE
 ) -> Threshold:
-    """The score below which a share of augmented pairs lies, as section 4.4.2 derives .28.
+    """Score below which a given share of augmented pairs lies (section 4.4.2 derives .28).
 
     Args:
         scores: scores of the best pair of each augmentation.
@@ -168,7 +168,7 @@ def poor_share_threshold(
 
 
 def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: str) -> Threshold:
-    """The score that best separates real pairs from mismatched ones.
+    """Score that best separates real pairs from mismatched pairs.
 
     It maximises the share of real pairs at or above it minus the share of mismatched ones (Youden's
     index). Among several such scores it is the lowest, which keeps most real pairs.
@@ -197,7 +197,7 @@ def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: 
 
 
 def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int, ...]:
-    """Positions of the pairs of one augmentation that are kept, the best first.
+    """Positions of the pairs of one augmentation to keep, best first.
 
     The earlier of two pairs with the same score comes first; scores that are not finite are
     discarded.
@@ -219,7 +219,7 @@ def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int
 
 
 def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, ...]:
-    """For each photo the position of a pair whose caption belongs to another photo.
+    """For each photo, the position of a pair whose caption belongs to another photo.
 
     Args:
         image_ids: image ids of the pairs, in order.
@@ -267,7 +267,7 @@ class Ranker:
         self._scorer, self.threshold, self.keep = scorer, threshold, keep
 
     def scores(self, pairs: Iterable[tuple[Image.Image, str]]) -> np.ndarray:
-        """``(P,) float64``; pictures are taken from ``pairs`` a few at a time.
+        """Scores ``(P,) float64``; images are read from ``pairs`` in small batches.
 
         One thread computes them, so that the number of processes changes no bit of them.
         """
@@ -300,5 +300,5 @@ def _check_finite(scores: np.ndarray, name: str) -> np.ndarray:
 def cosine_ranker(
     build_encoder: Callable[[], JointEmbedder], *, threshold: Threshold, keep: int
 ) -> Ranker:
-    """A ranker by cosine, with its own encoder; other processes find it by this name."""
+    """Build a ranker by cosine with its own encoder; picklable by name for other processes."""
     return Ranker(scorer=CosineScorer(encoder=build_encoder()), threshold=threshold, keep=keep)

@@ -40,27 +40,27 @@ SHEET_RESERVE = 4  # proposals sampled per place on the sheet, as some are refus
 
 @dataclass(kw_only=True)
 class SheetSampler:
-    """Proposals for the sheet, drawn by their names: the first few of all in a random order."""
+    """Draws a random sample of proposals for the contact sheet, by their names."""
 
     number: int
     seed: int
     _heap: list[tuple[int, str, Candidates]] = field(default_factory=list)
 
     def add(self, group: Candidates) -> None:
-        """Put proposals into the sample, which others may leave for them."""
+        """Add proposals to the sample; later proposals may replace them."""
         key = -int(draw_key(self.seed, "sheet", group[0].name), 16)
         heapq.heappush(self._heap, (key, group[0].name, group))
         if len(self._heap) > SHEET_RESERVE * self.number:
             heapq.heappop(self._heap)
 
     def selected(self) -> list[Candidates]:
-        """The sampled proposals, in their random order."""
+        """Sampled proposals in random order."""
         return [group for _, _, group in sorted(self._heap, reverse=True)]
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """The proposals that have records, in order; those still in work have none."""
+    """Tracks proposals with records in order; unfinished proposals have no records."""
 
     sheet: SheetSampler
     max_augmented: int | None
@@ -75,7 +75,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there are as many augmented captions as are wanted."""
+        """Whether enough augmented captions have been made."""
         return self.max_augmented is not None and self.num_augmented >= self.max_augmented
 
 
@@ -92,7 +92,7 @@ def write_set(
     seed: int = 0,
     max_augmented: int | None = None,
 ) -> dict[str, Any]:
-    """Make all pictures and write the data set, or resume an unfinished one.
+    """Render all images and write the dataset, or resume an unfinished dataset.
 
     Args:
         groups: proposals, competing ones together; the same in every run of the same settings.
@@ -146,14 +146,14 @@ def write_set(
 
 
 def _remove_partial_pictures(folder: Path) -> None:
-    """Remove half-written pictures of a killed run: their names begin with a dot."""
+    """Delete half-written images of a killed run; their names begin with a dot."""
     for part in ("images", "owners"):
         for path in (folder / part).glob(".*"):
             path.unlink()
 
 
 def _remove_unrecorded_pictures(folder: Path, partial_file: Path) -> None:
-    """Remove pictures that processes had made before it was known that the set ends earlier."""
+    """Delete images without records, which processes rendered after the dataset was complete."""
     finished = [record for record in _read_lines(partial_file) if "refused" not in record]
     expected = {
         "images": {record["file_name"] for record in finished},
@@ -166,7 +166,7 @@ def _remove_unrecorded_pictures(folder: Path, partial_file: Path) -> None:
 
 
 def _pass_recorded(groups: Iterable[Candidates], records_file: Path | None) -> None:
-    """Pass over the groups of a finished set, as a method's report is of them.
+    """Skip the groups of a finished dataset, which the method's report still counts.
 
     Args:
         groups: the method's groups.
@@ -193,7 +193,7 @@ def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
 def _remaining_groups(
     groups: Iterator[Candidates], partial_file: Path, images: Path, progress: Progress
 ) -> Iterator[Candidates]:
-    """The proposals after those with complete records; cuts the file to these records."""
+    """Proposals without complete records; cut the file back to complete records."""
     size, next_group = 0, None
     partial_file.parent.mkdir(parents=True, exist_ok=True)
     with partial_file.open("a+b") as file:
@@ -211,7 +211,7 @@ def _remaining_groups(
 
 
 def _done_records(line: bytes, group: Candidates, images: Path) -> list[PictureRecord] | None:
-    """The records of a line; None if they are not all of the group, or a picture is lost."""
+    """Records of a line; None if they are incomplete for the group, or an image is missing."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -234,7 +234,7 @@ Result = tuple[Candidates, list[PictureRecord]]
 def _until_complete(
     results: Generator[Result, None, None], progress: Progress
 ) -> Iterator[list[PictureRecord]]:
-    """Records of results until the set is complete."""
+    """Yield records of results until the dataset is complete."""
     with closing(results):  # ends the processes
         while not progress.is_complete and (result := next(results, None)) is not None:
             progress.add(*result)
@@ -247,7 +247,7 @@ def _rendered(
     build_ranker: Callable[[], Ranker] | None,
     num_processes: int,
 ) -> Generator[Result, None, None]:
-    """Proposals with records, in their order; few are being made at any time."""
+    """Yield proposals with their records in order; only a few are rendered at a time."""
     if num_processes == 0:
         renderer = build(ranker=None if build_ranker is None else build_ranker())
         yield from ((group, renderer.records(group)) for group in groups)
@@ -271,7 +271,7 @@ def _rendered(
 def _by_pool(
     pool: ProcessPoolExecutor, chunks: Iterator[list[Candidates]], *, max_pending: int
 ) -> Iterator[Result]:
-    """Results of chunks, in order; what is not needed any more is not begun."""
+    """Yield results of chunks in order; start no chunk that is no longer needed."""
     pending: deque = deque()
     try:
         for chunk in chunks:
@@ -312,7 +312,7 @@ def _append(groups: Iterable[list[PictureRecord]], partial_file: Path) -> None:
 
 
 def _read_lines(partial_file: Path) -> Iterator[PictureRecord]:
-    """The records of a file whose lines hold several."""
+    """Read the records of a file with several records on each line."""
     with partial_file.open(encoding="utf-8") as file:
         for line in file:
             yield from json.loads(line)
@@ -336,7 +336,7 @@ def _counts(group: Iterable[PictureRecord]) -> dict[str, Any]:
 
 
 def _no_pictures_message(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
-    """The error's text where no picture was made: a method's counts show what the data lack."""
+    """Error text if no image was rendered; the method's counts show which data are missing."""
     facts = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
     return (
         f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
@@ -346,7 +346,7 @@ def _no_pictures_message(refused: Mapping[str, int], report: Mapping[str, Any]) 
 
 
 def _write_sheet(folder: Path, partial_file: Path, sheet_sampler: SheetSampler) -> None:
-    """The contact sheet, of the drawn proposals that were not refused."""
+    """Draw the contact sheet of the sampled proposals that were not rejected."""
     groups = sheet_sampler.selected()
     names = {proposal.name for group in groups for proposal in group}
     files = {

@@ -52,7 +52,7 @@ _OTHER_WORDS = {"person": ("people",), "have": ("with",), "wear": ("in",)}
 
 
 def align(graph: Graph, words: Words) -> Graph:
-    """The graph whose nodes have words, and whose edges have prepositions.
+    """Align a graph to its caption: nodes get words, and edges get prepositions.
 
     Args:
         graph: labels alone.
@@ -75,7 +75,7 @@ def align(graph: Graph, words: Words) -> Graph:
 def caption_by_words(
     graph: Graph, text: str, words: Words, *, similarity: Similarity, min_similarity: float
 ) -> Caption:
-    """A sentence that a model wrote for a graph, with its mentions of nodes.
+    """Sentence that a model wrote for a graph, with its mentions of nodes.
 
     Args:
         graph: graph with words and boxes.
@@ -115,7 +115,7 @@ def caption_by_words(
 
 
 def _match_words(pairs: Iterable[tuple[float, str, int]]) -> dict[str, int]:
-    """Variables with words, the most similar first, each once."""
+    """Match variables with words, most similar pairs first, each at most once."""
     matches: dict[str, int] = {}
     for _, variable, position in sorted(pairs, key=lambda pair: (-pair[0], *pair[1:])):
         if variable not in matches and position not in matches.values():
@@ -124,7 +124,7 @@ def _match_words(pairs: Iterable[tuple[float, str, int]]) -> dict[str, int]:
 
 
 def _places(concept: str, words: Words) -> Iterator[int]:
-    """Positions of a label's words, exact ones first."""
+    """Positions of a label's words in the text, exact matches first."""
     label = _SENSE.sub("", concept)
     phrase = label.replace("-", " ")
     verb = {label.split("-")[0]} if label != concept else set()  # "take" of "take-off-01"
@@ -159,7 +159,7 @@ def _name(concept: str, words: Words, position: int) -> Name:
 
 
 def _preposition(edge: Edge, position_of: dict[str, int], words: Words) -> str:
-    """The preposition between an edge's words; empty where a node or another word is there."""
+    """Preposition between an edge's words; empty if a node or another word lies between."""
     position = position_of[edge.target]
     if position < 0 or words.tokens[position].dep != "pobj":
         return ""
@@ -180,11 +180,11 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model",
 
 
 class AbstractGraphParser(ABC):
-    """Makes graphs of captions."""
+    """Parses captions into graphs."""
 
     @abstractmethod
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
-        """A graph a caption, in order, of labels alone; None where there is none."""
+        """Return one unaligned graph for each caption, in order; None if parsing fails."""
 
 
 class AbstractGraphWriter(ABC):
@@ -199,11 +199,11 @@ class AbstractGraphWriter(ABC):
 
     @abstractmethod
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
-        """A sentence a graph, in order; empty where there is none."""
+        """Return one sentence for each graph, in order; empty if writing fails."""
 
 
 class SequenceModel:
-    """A sequence-to-sequence model of transformers that answers lines with lines.
+    """Sequence-to-sequence model of transformers that maps text lines to text lines.
 
     Args:
         name: its folder, or its name on the hub.
@@ -264,7 +264,7 @@ class SequenceModel:
         self._answers = ReadingLimit(f"{name} (its own answers)", max_length, remedy)
 
     def identity(self) -> str:
-        """32 hex digits, other ones where answers may be: by files, search and library."""
+        """Hash of files, search settings and library, 32 hexadecimal digits."""
         digest = hashlib.sha256()
         settings = self._num_beams, self._max_length, self._precision
         digest.update(f"{settings} {imported('transformers').__version__}".encode())
@@ -277,7 +277,7 @@ class SequenceModel:
 
     @torch.inference_mode()
     def answers(self, lines: Sequence[str]) -> list[str]:
-        """The most probable answer to each line, in order."""
+        """Return the most probable answer to each line, in order."""
         # A batch takes as long as its longest answer, and long lines have long answers: those of
         # about one length share a batch.
         order = sorted(range(len(lines)), key=lambda place: len(lines[place]))
@@ -315,7 +315,7 @@ def _folder(name: str) -> Path:
 
 
 class SequenceParser(AbstractGraphParser):
-    """Captions to graphs by a model of amrlib's ``parse_xfm`` kind.
+    """Parses captions into graphs with a model of amrlib's ``parse_xfm`` kind.
 
     Args:
         cache_folder: for the model's answers by caption, in a file named after its identity, so
@@ -356,7 +356,7 @@ class SequenceParser(AbstractGraphParser):
 
 
 class SequenceWriter(AbstractGraphWriter):
-    """Graphs to sentences by a model of amrlib's ``generate_xfm`` kind.
+    """Writes graphs as sentences with a model of amrlib's ``generate_xfm`` kind.
 
     Args:
         lower_case: see `AbstractGraphWriter`.
@@ -369,7 +369,7 @@ class SequenceWriter(AbstractGraphWriter):
         self.model, self.lower_case = SequenceModel(**model), lower_case
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
-        """See `AbstractGraphWriter`; the first line of each answer, the same for the same graph."""
+        """See `AbstractGraphWriter`; the first line of each answer; equal for equal graphs."""
         lines = [write_penman(graph) for graph in graphs]
         # Samples repeat, and an answer is a search.
         distinct = list(dict.fromkeys(lines))
@@ -378,7 +378,7 @@ class SequenceWriter(AbstractGraphWriter):
 
 
 def read_linear(line: str) -> Graph | None:
-    """The graph of a model's line, as far as there is one.
+    """Parse a model's output line to a graph, as far as it is readable.
 
     Such lines have typical small faults: brackets that are not closed, roles without a target. A
     repeated label is the same node. A role without a target, a target without a role, and a number
@@ -413,7 +413,7 @@ def read_linear(line: str) -> Graph | None:
 
 
 def _variable(token: str, nodes: dict[str, Node]) -> str:
-    """The node of a label: one that has it, or a new one; each constant is a node of its own."""
+    """Node with this label, or a new node; each constant is a separate node."""
     if token in nodes and not nodes[token].is_literal:
         return token
     node = node_of(_NUMBERED.sub("", token))

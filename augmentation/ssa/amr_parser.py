@@ -121,7 +121,7 @@ class Site:
 
 
 class Places:
-    """Reads prepositions into a builder.
+    """Adds prepositions and their objects to a graph builder.
 
     Args:
         builder: builder that receives the nodes.
@@ -190,7 +190,7 @@ class Places:
         self.builder.link(site.variable, role, self.entity(j), name)
 
     def _relative(self, site: Site, role: str, name: str, j: int) -> None:
-        """ "behind a tree": a node of its own."""
+        """Add a node for a relative place such as "behind a tree"."""
         node = self.builder.add(name, name.replace("-", " "))
         self.builder.link(site.variable, role, node)
         self.builder.link(node, "op1", self.entity(j))
@@ -221,7 +221,7 @@ class Places:
         )
 
     def _hold(self, concept: str, agent: str | None, j: int, name: str) -> str:
-        """ "a man in a hat" wears it, "a man with a stick" has it; the node of this."""
+        """Add "wears" for "a man in a hat", or "has" for "a man with a stick"."""
         node = self.builder.add(concept, concept[:-3])
         if agent is not None:
             self.builder.link(node, "ARG0", agent)
@@ -253,7 +253,7 @@ class Places:
 
 
 class Clauses:
-    """Reads the words of a caption into a builder, from the root down.
+    """Adds the words of a caption to a graph builder, from the root down.
 
     Args:
         builder: builder that receives the nodes.
@@ -266,7 +266,7 @@ class Clauses:
         self.places = Places(builder, entity=self.entity, action=self.action)
 
     def top(self, i: int) -> str | None:
-        """The node of a root of the parse; None for a sign or a word without a node."""
+        """Return the node of a parse root; None for punctuation or a word without a node."""
         token = self.tokens[i]
         if not any(char.isalnum() for char in token.text):
             return None
@@ -278,7 +278,7 @@ class Clauses:
         return self.entity(i)
 
     def entity(self, i: int) -> str:
-        """The node of a noun phrase with its dependents; "and" for several nouns."""
+        """Return the node of a noun phrase with its dependents; "and" for several nouns."""
         conjuncts = self.phrases.conjuncts(i)
         if any(self.tokens[j].pos in ("VERB", "AUX") and self.words.having(j, *SUBJECTS)
                for j in conjuncts):  # fmt: skip
@@ -325,7 +325,7 @@ class Clauses:
                 self.builder.link(variable, "mod", self.entity(j))
 
     def clause(self, i: int, subject: str | None) -> str:
-        """The node of a verb and its conjuncts."""
+        """Return the node of a verb and its conjuncts."""
         verb_node = self.action(i, subject)
         agent = self._subject(i, subject)
         conjuncts = self.phrases.conjuncts(i)
@@ -343,7 +343,7 @@ class Clauses:
         return self.entity(subjects[0]) if subjects else subject
 
     def action(self, i: int, subject: str | None) -> str:
-        """The node of a verb with its arguments.
+        """Return the node of a verb with its arguments.
 
         Args:
             i: the verb.
@@ -376,7 +376,7 @@ class Clauses:
         return variable
 
     def _with_particles(self, i: int) -> tuple[str, list[str]]:
-        """A verb with its particles, and particles of a path: "up" of "walks up a hill"."""
+        """A verb with its particles, and path particles such as "up" in "walks up a hill"."""
         lemma = self.tokens[i].lemma
         particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
         is_motion = lemma.rpartition("-")[2] in MOTION | {
@@ -469,7 +469,7 @@ class Clauses:
         self.builder.link(variable, role, self.builder.add(word, word, token=j))
 
     def _copula(self, i: int, subject: str | None) -> str:
-        """Clauses with "be": existence, an attribute, or a place."""
+        """Parse clauses with "be": existence, an attribute, or a place."""
         subjects = self.words.having(i, *SUBJECTS, "attr")
         if self.words.having(i, "expl") and subjects:
             variable = self.entity(subjects[0])
@@ -490,7 +490,7 @@ class Clauses:
         return self._located(i, agent)
 
     def _negate(self, variable: str, *words: int) -> None:
-        """Say that a node is not so, where one of the words has "not"."""
+        """Negate a node if one of the words has "not"."""
         for i in words:
             if self.words.negations(i):
                 self.builder.negate(variable)
@@ -500,7 +500,7 @@ class Clauses:
         return {self.tokens[j].lemma for i in words for j in self.words.having(i, "cc")}
 
     def _predicated(self, j: int, agent: str | None) -> str:
-        """ "the dog is brown", "the man is a clown": the node of the predicate."""
+        """Return the predicate's node for "the dog is brown" or "the man is a clown"."""
         lemma = self.tokens[j].lemma
         if lemma in COLOURS:
             predicate = self.builder.add(COLOURS[lemma], lemma, token=j)
@@ -543,7 +543,7 @@ NEGATIONS = NOT | {"no", "nor", "neither"}
 
 
 class RuleParser:
-    """Graphs of captions.
+    """Parses captions into graphs with rules.
 
     Args:
         parser: gives words, tags and dependencies.
@@ -555,13 +555,13 @@ class RuleParser:
         self.parser = parser
 
     def parse(self, captions: Sequence[str]) -> list[Graph | None]:
-        """A graph a caption, in order; None where `read_words` has none."""
+        """Return one graph for each caption, in order; None if `read_words` fails."""
         parses = self.parser.parse(captions)
         return [graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)]
 
 
 def graph_of(caption: str, parse: Parse) -> Graph | None:
-    """The graph of a parsed caption, its nodes aligned with words by position.
+    """Build the graph of a parsed caption, with nodes aligned to word positions.
 
     `Name.token` counts the words of `parsed_words`, in which hyphens join.
 
@@ -572,7 +572,7 @@ def graph_of(caption: str, parse: Parse) -> Graph | None:
 
 
 def read_words(words: Words) -> Graph | None:
-    """The graph of words; None where nothing in them can be a node, or they are nested too deep."""
+    """Build the graph of words; None without any node, or for parses nested too deeply."""
     if _is_too_deep(words.tokens):
         return None
     builder = Builder(words)
@@ -593,7 +593,7 @@ def read_words(words: Words) -> Graph | None:
 
 
 def loses_negation(graph: Graph, words: Words) -> bool:
-    """Whether words have more negations than their graph, so that it may say the opposite."""
+    """Return whether the graph has fewer negations than the words, and so may be wrong."""
     negations = sum(token.text.lower() in NEGATIONS for token in words.tokens)
     return sum(edge.role == "polarity" for edge in graph.edges) < negations
 

@@ -32,7 +32,7 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class AuthorsCaptions(AbstractCaptionMethod):
-    """Takes the captions of published files whose boxes match the photo's.
+    """Reads captions from published files, and matches their boxes to the photo's boxes.
 
     As in their code, a caption is left out if a thing of it has no box, or if it has no thing.
     Boxes are the photo's own regions, to a pixel. The "scene" is the whole photo.
@@ -74,7 +74,7 @@ class AuthorsCaptions(AbstractCaptionMethod):
 
 
 def _number(name: str) -> str:
-    """A photo's name without zeros before its number."""
+    """Name of a photo without leading zeros of its number."""
     return name.lstrip("0") or name
 
 
@@ -91,7 +91,7 @@ def _captions(photo: Sample, content: Record) -> PhotoCaptions:
 
 
 def _phrases(entry: Record, caption: str, photo: Sample) -> tuple[Phrase, ...] | str:
-    """The things of a caption in its order, or why it is left out."""
+    """Phrases of a caption in order, or the reason to skip the caption."""
     found: dict[str, Phrase] = {}
     for thing in entry.records("objects"):
         name, number = thing.text("name"), thing.get("object_id")
@@ -118,7 +118,7 @@ def _phrases(entry: Record, caption: str, photo: Sample) -> tuple[Phrase, ...] |
 
 
 def _region(thing: Record, photo: Sample) -> int | None:
-    """The photo's region that has the box."""
+    """Region of the photo that has this box."""
     box = [thing.get(side) for side in SIDES]
     if not all(map(is_number, box)):
         raise thing.invalid("xmin", f"numbers, as {', '.join(SIDES)}")

@@ -39,7 +39,7 @@ class Builder:
         self, concept: str, word: str = "", *, token: int = -1, plural: bool = False,
         article: str = "", noun: bool = False, form: str = "",
     ) -> str:  # fmt: skip
-        """A new node; its variable."""
+        """Add a node and return its variable."""
         variable = f"v{len(self.nodes)}"
         name = Name(concept, word, plural, article, token=token, noun=noun, form=form)
         self.nodes[variable] = Node((name,))
@@ -48,25 +48,25 @@ class Builder:
         return variable
 
     def link(self, source: str, role: str, target: str, word: str = "") -> None:
-        """A new edge, unless it is there or goes back to its source."""
+        """Add an edge, unless it exists or leads back to its source."""
         if source != target and not any(
             (e.source, e.role, e.target) == (source, role, target) for e in self.edges
         ):
             self.edges.append(Edge(source, role, target, word.replace("-", " ")))
 
     def negate(self, variable: str) -> None:
-        """Say that a node is not so."""
+        """Mark a node as negated."""
         if not any(e.source == variable and e.role == "polarity" for e in self.edges):
             self.link(variable, "polarity", self.add("-"))
 
     def graph(self, root: str) -> Graph:
-        """The graph, without nodes that its root does not reach."""
+        """Return the graph, without nodes that the root does not reach."""
         graph = Graph(self.nodes, tuple(self.edges), root)
         reachable = graph.reachable(root)
         return graph if len(reachable) == len(self.nodes) else graph.part(reachable, root)
 
     def antecedent(self, position: int) -> str | None:
-        """The node of a pronoun: the subject, else the nearest noun that agrees with it."""
+        """Node that a pronoun refers to: the subject, else the nearest noun that agrees."""
         word = self.words.tokens[position].lemma
         if self.words.tokens[position].text.lower() in ("himself", "herself", "itself"):
             word = self.words.tokens[position].text.lower()

@@ -41,7 +41,7 @@ NON_VERB_PREFIXES = ("mid-", "in-")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words of a caption.
+    """Words of a caption with their parse.
 
     Attributes:
         tokens: tokens with hyphenated words as one, after `augmentation.ssa.dependency_parse`.
@@ -54,11 +54,11 @@ class Words:
     children: tuple[tuple[int, ...], ...]
 
     def having(self, position: int, *deps: str) -> list[int]:
-        """Children in some relations."""
+        """Children of a word in the given relations."""
         return [i for i in self.children[position] if self.tokens[i].dep in deps]
 
     def negations(self, position: int) -> list[int]:
-        """Children that say "not", whatever relation their parse has."""
+        """Negating children of a word, in any relation."""
         return [
             i
             for i in self.children[position]
@@ -66,7 +66,7 @@ class Words:
         ]
 
     def preposition(self, position: int) -> tuple[str, list[int]]:
-        """The name of a preposition, and its objects.
+        """Name of a preposition, and its objects.
 
         ``("in-front-of", [n])`` of "in" in "in front of a dog".
         """
@@ -85,7 +85,7 @@ class Words:
         return result
 
     def _inner(self, position: int) -> int:
-        """The next word of a possible preposition of several words, or -1."""
+        """Next word of a possible multi-word preposition, or -1."""
         return next(iter(self.having(position, "prep", "pobj")), -1)
 
     def _determiner(self, position: int) -> str:
@@ -93,7 +93,7 @@ class Words:
 
 
 def parsed_words(caption: str, parse: Parse) -> Words:
-    """The words of a parsed caption.
+    """Build the words of a parsed caption.
 
     Raises:
         ValueError: the parse is not of this caption.
@@ -115,7 +115,7 @@ def parsed_words(caption: str, parse: Parse) -> Words:
 
 
 def _join_tokens(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
-    """One word for each group of words."""
+    """Merge the tokens of each group into one word."""
     new_index = {old: new for new, group in enumerate(groups) for old in group}
     tokens = []
     for new, group in enumerate(groups):
@@ -132,21 +132,21 @@ def _join_tokens(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
 
 
 def _spelt(texts: Sequence[str]) -> str:
-    """ "hula-hooping" of "hula" and "hooping", and of "hula", "-" and "hooping"."""
+    """Text of joined words, such as "hula-hooping" for "hula" and "hooping"."""
     return "".join(texts[:1]) + "".join(
         text if "-" in (before, text) else f"-{text}" for before, text in pairwise(texts)
     )
 
 
 def _head(parse: Parse, group: Sequence[int]) -> int:
-    """The word of a group whose head is outside it; the last one of several."""
+    """Head of a group: the word whose head is outside the group; of several, the last."""
     outside = [i for i in group if parse[i].head not in group or parse[i].head == i]
     words = [i for i in outside if parse[i].tag != "HYPH"]
     return (words or outside or list(group))[-1]
 
 
 def verb_nouns(tokens: Parse) -> list[int]:
-    """Nouns that are the first word of a verb: "hula" of "is hula hooping".
+    """Nouns that are the first word of a verb, such as "hula" in "is hula hooping".
 
     Args:
         tokens: tokens with words that hyphens join as one.
@@ -156,7 +156,7 @@ def verb_nouns(tokens: Parse) -> list[int]:
 
 
 def repair(tokens: Parse) -> Parse:
-    """The words with all rules applied.
+    """Apply all repair rules to the words.
 
     Args:
         tokens: tokens with words that hyphens join, and words of `verb_nouns`, as one.
@@ -167,7 +167,7 @@ def repair(tokens: Parse) -> Parse:
 
 
 def _progressives(tokens: Parse) -> Parse:
-    """The verb of "is rock-climbing" is "rock-climb"; dependents of "is" become its own."""
+    """Repair "is rock-climbing": the verb becomes "rock-climb" and gets the dependents of "is"."""
     for be in range(len(tokens)):
         verb = _progressive(tokens, be)
         if not verb or _names_verb(tokens, verb):
@@ -181,7 +181,7 @@ def _progressives(tokens: Parse) -> Parse:
 
 
 def _progressive(tokens: Parse, be: int) -> int:
-    """The verb whose auxiliary a "be" is although the parse differs; 0 if there is none."""
+    """Verb whose auxiliary is "be", even if the parse differs; 0 without a verb."""
     token = tokens[be]
     dependents = [i for i, t in enumerate(tokens) if t.head == be and i != be]
     subjects = [i for i in dependents if tokens[i].dep in ALL_SUBJECTS and i < be]
@@ -217,7 +217,7 @@ def _may_be_verb(tokens: Parse, position: int) -> bool:
 
 
 def _names_verb(tokens: Parse, position: int) -> bool:
-    """Whether the word before is a noun that belongs to the verb."""
+    """Return whether the word before the verb is a noun that belongs to it."""
     if not 0 < position < len(tokens):
         return False
     before = tokens[position - 1]
@@ -228,7 +228,7 @@ def _names_verb(tokens: Parse, position: int) -> bool:
 
 
 def _participles(tokens: Parse) -> Parse:
-    """The verb of "a girl roller-skating" describes the girl; the two are no compound noun."""
+    """Repair "a girl roller-skating": the verb describes the girl and forms no compound noun."""
     for verb, token in enumerate(tokens):
         noun = verb - 1
         if "-" not in token.text or not token.text.lower().endswith("ing") or noun < 0:
@@ -247,7 +247,7 @@ def _participles(tokens: Parse) -> Parse:
 
 
 def _exchange(tokens: Parse, noun: int, verb: int) -> Parse:
-    """A noun takes the place of the word after it, which then describes the noun."""
+    """Exchange a noun with the word after it, which then describes the noun."""
     token = tokens[verb]
     head = noun if token.head == verb else token.head
     changes = {
@@ -259,7 +259,7 @@ def _exchange(tokens: Parse, noun: int, verb: int) -> Parse:
 
 
 def _active_verbs(tokens: Parse) -> Parse:
-    """The verb of an auxiliary "is" is active, whatever its tag: "are not ice-skating"."""
+    """Repair verbs after "is" that are tagged as passive: "are not ice-skating" is active."""
     changes = {}
     for i, token in enumerate(tokens):
         head = tokens[token.head]
@@ -275,7 +275,7 @@ def _active_verbs(tokens: Parse) -> Parse:
 
 
 def _auxiliaries(tokens: Parse) -> Parse:
-    """Dependents of an auxiliary become dependents of its verb, as its subject does."""
+    """Move the dependents of an auxiliary, such as its subject, to the verb."""
     changes = {}
     for i, token in enumerate(tokens):
         head = tokens[token.head]
@@ -288,7 +288,7 @@ def _auxiliaries(tokens: Parse) -> Parse:
 
 
 def as_verb(token: Token) -> Token:
-    """A word in "-ing" as a verb, with a verb's lemma; the stem of "DJ-ing" is "dj"."""
+    """Convert a word in "-ing" to a verb with its lemma; the stem of "DJ-ing" is "dj"."""
     before, hyphen, last = token.text.lower().rpartition("-")
     lemma = before if last == "ing" else before + hyphen + _lemmatizer()(last, "VBG")
     return replace(token, tag="VBG", pos="VERB", lemma=lemma or token.lemma)

@@ -21,7 +21,7 @@ LISTS = ("include-91",)
 
 
 class LeafSampler:
-    """Draws samples of every predicate that has arguments.
+    """Draws samples of every predicate with arguments.
 
     One sample has its ARG0 to ARG2 with their numbers. Each of ARG3, ARG4 and ARG5 that it has
     gives one more, which has the former's arguments, too. The last one has all that edges lead to
@@ -37,7 +37,7 @@ class LeafSampler:
         self.graph, self.rng = graph, rng
 
     def samples(self) -> Iterator[Graph]:
-        """From few to all of a predicate's arguments; repeats occur."""
+        """Yield samples with few to all of a predicate's arguments; samples may repeat."""
         for variable, node in self.graph.nodes.items():
             roles = {edge.role for edge in self.graph.out[variable]}
             arguments = roles & {*FIRST_ARGUMENTS, *LAST_ARGUMENTS}
@@ -51,7 +51,7 @@ class LeafSampler:
             yield from self._drawn(variable, self._to_the_leaves(variable))
 
     def _event(self, root: str, roles: Collection[str]) -> list[Edge]:
-        """A predicate with arguments, the parts of lists among these, and numbers."""
+        """A predicate with its arguments, the members of lists among them, and numbers."""
         followed = [edge for edge in self.graph.out[root] if edge.role in (*roles, POLARITY)]
         edges = self._one_of_each(followed)
         reached = list(dict.fromkeys(edge.target for edge in edges))
@@ -77,7 +77,7 @@ class LeafSampler:
         return edges
 
     def _one_of_each(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Of each node one edge of a role, drawn at random."""
+        """For each node, one random edge of each role."""
         by_role: dict[tuple[str, str], list[Edge]] = {}
         for edge in edges:
             by_role.setdefault((edge.source, edge.role), []).append(edge)
@@ -87,7 +87,7 @@ class LeafSampler:
         return int(self.rng.integers(end))
 
     def _drawn(self, root: str, edges: Sequence[Edge]) -> Iterator[Graph]:
-        """The sample of these edges, unless it is too small."""
+        """Sample with these edges, or None if the sample is too small."""
         ends = {root, *(edge.source for edge in edges), *(edge.target for edge in edges)}
         if sum(not self.graph.is_constant(variable) for variable in ends) < MIN_NODES:
             return
@@ -122,7 +122,7 @@ class Sampler:
         self.graph, self.rng, self.detail = graph, rng, detail
 
     def samples(self) -> Iterator[Graph]:
-        """Three samples a predicate, from few to all of its arguments; repeats occur."""
+        """Yield three samples for each predicate, with few to all arguments; samples may repeat."""
         for variable, node in self.graph.nodes.items():
             if not node.is_predicate or node.concept in _NO_EVENTS:
                 continue
@@ -148,7 +148,7 @@ class _Draft:
         self.edges: list[Edge] = []
 
     def graph(self, root: str) -> Graph:
-        """The drawn graph; each node has one name."""
+        """Drawn graph, in which each node has one name."""
         nodes = {
             v: replace(self.full_graph.nodes[v], names=(name,)) for v, name in self.names.items()
         }
@@ -156,18 +156,18 @@ class _Draft:
         return Graph(nodes, tuple(dict.fromkeys(edges)), root)
 
     def maybe(self, chance: float) -> bool:
-        """True with a probability."""
+        """Return True with the given probability."""
         return bool(self.rng.random() < chance)
 
     def name(self, variable: str, caption: int | None = None) -> Name:
-        """One of a node's names: from the caption if it has one, else any."""
+        """One name of a node: from the given caption if it has one, else any name."""
         names = self.full_graph.nodes[variable].names
         caption_names = [name for name in names if name.caption == caption]
         candidates = caption_names or names
         return candidates[int(self.rng.integers(len(candidates)))]
 
     def event(self, variable: str, roles: tuple[str, ...] | None, caption: int = -1) -> None:
-        """Add a predicate with arguments in some roles, None for all."""
+        """Add a predicate with arguments in some roles; None adds all roles."""
         self.names[variable] = self.name(variable, caption if caption >= 0 else None)
         by_role: dict[str, list[Edge]] = {}
         for edge in self.full_graph.out[variable]:
@@ -184,7 +184,7 @@ class _Draft:
             self.visit(edge.target, edge)
 
     def _agreeing(self, edges: list[Edge], caption: int) -> Edge:
-        """One of several edges of a role: from the verb's caption, where there is one."""
+        """One of several edges of a role: if possible from the verb's caption."""
         agreeing = [edge for edge in edges if caption in edge.captions] or edges
         return agreeing[int(self.rng.integers(len(agreeing)))]
 
@@ -208,7 +208,7 @@ class _Draft:
             self.visit_entity(variable, own)
 
     def visit_entity(self, variable: str, caption: int | None = None) -> None:
-        """Add an object, a place or an attribute, by one of its names, of a caption if given."""
+        """Add an object, place or attribute under one of its names, if possible from a caption."""
         name = self.names[variable] = self.name(variable, caption)
         for edge in self.full_graph.out[variable]:
             same_caption = name.caption in edge.captions
@@ -245,7 +245,7 @@ class _Draft:
 
 
 def is_attribute(graph: Graph, variable: str) -> bool:
-    """Whether a predicate is written before a noun: a colour, or "parked"."""
+    """Return whether a predicate is written before a noun: a colour, or "parked"."""
     node = graph.nodes[variable]
     edges = graph.out[variable]
     word = node.names[0].word
@@ -256,7 +256,7 @@ def is_attribute(graph: Graph, variable: str) -> bool:
 
 
 def is_colour(concept: str) -> bool:
-    """Whether a label is a colour, as ``"red-02"``."""
+    """Return whether a label is a colour, such as ``"red-02"``."""
     return concept[:-3] in COLOUR_WORDS
 
 

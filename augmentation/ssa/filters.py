@@ -42,7 +42,7 @@ ILL_FORMED, SHORT, NOT_REALISED = "not well-formed", "too short", "cannot be sai
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Rules that a caption must meet.
+    """Rules that a caption must satisfy.
 
     Attributes:
         min_well_formedness: score, in [0, 1]; the paper's .7 is of GRUEN (``gruen`` of the
@@ -74,7 +74,7 @@ class Rules:
         self, graph: Graph, caption: Caption, frames: Frames, *, known_nouns: Collection[str],
         similarity: Similarity,
     ) -> str:  # fmt: skip
-        """Why a caption is refused, by its graph and its words; empty if it is accepted.
+        """Reason to reject a caption, by its graph and words; empty if accepted.
 
         Args:
             graph: the caption's graph.
@@ -98,7 +98,7 @@ class Rules:
         return _unusual(graph, frames) if self.usual_only else ""
 
     def _is_known(self, noun: str, known_nouns: Collection[str], similarity: Similarity) -> bool:
-        """Whether the photo's captions have the noun or a similar one."""
+        """Return whether the photo's captions contain the noun or a similar noun."""
         min_similarity = self.min_noun_similarity_of.get(noun, self.min_noun_similarity)
         return noun in known_nouns or any(
             similarity(noun, other) > min_similarity for other in known_nouns
@@ -109,7 +109,7 @@ class Rules:
 
 
 def _unusual(graph: Graph, frames: Frames) -> str:
-    """Why nobody would write what a graph says; empty if somebody would."""
+    """Reason why nobody would write a graph's content; empty if it is plausible."""
     if _is_common_part(graph):
         return COMMON_PART
     predicates = [v for v, node in graph.nodes.items() if node.is_predicate]
@@ -117,7 +117,7 @@ def _unusual(graph: Graph, frames: Frames) -> str:
 
 
 def _is_common_part(graph: Graph) -> bool:
-    """ "a girl has an arm": true, but nobody writes it."""
+    """Return whether a part is too common to mention, as in "a girl has an arm"."""
     if graph.nodes[graph.root].concept != "have-03":
         return False
     parts = graph.children(graph.root, "ARG1")
@@ -125,7 +125,7 @@ def _is_common_part(graph: Graph) -> bool:
 
 
 class CrossFittedScores:
-    """Well-formedness of captions by language models that have not read their photo's captions.
+    """Well-formedness of captions by language models that were not trained on their photo.
 
     Photos are split into two folds. A trigram model learns the captions of one fold; its scale is
     fitted to separate captions of the other fold from broken ones; it scores new captions of that
@@ -160,11 +160,11 @@ class CrossFittedScores:
             )
 
     def fold(self, image_id: str) -> int:
-        """The fold of a photo."""
+        """Return the cross-validation fold of a photo."""
         return int(draw_key(self.seed, "fold", image_id), 16) % FOLDS
 
     def score(self, image_ids: Sequence[str], captions: Sequence[str]) -> list[float]:
-        """Scores in [0, 1] of new captions, each of the photo with the id at its place."""
+        """Scores in [0, 1] of new captions; ``image_ids`` names the photo of each."""
         scorers = {image_id: self._scores[self.fold(image_id)] for image_id in set(image_ids)}
         values = [0.0] * len(captions)
         # folds that have the same scorer are scored together
@@ -177,7 +177,7 @@ class CrossFittedScores:
 
 
 class GivenScores:
-    """Well-formedness by a score that needs no fitting, whatever the photo.
+    """Well-formedness by a fixed score that needs no training.
 
     Args:
         scorer: scorer of captions.
@@ -195,14 +195,14 @@ class GivenScores:
 def _fit(
     model: AbstractLanguageModel, captions: Sequence[str], rng: np.random.Generator
 ) -> WellFormedness:
-    """Scores on the scale that separates captions from broken ones."""
+    """Map scores to a scale that separates captions from corrupted captions."""
     broken_captions = [break_caption(text, rng) for text in captions]
     scale = calibrate(model, well_formed=captions, broken=broken_captions)
     return WellFormedness(language_model=model, calibration=scale)
 
 
 def break_caption(caption: str, rng: np.random.Generator) -> str:
-    """A caption with a mistake: a word is left out, moved or repeated."""
+    """Corrupt a caption: leave a word out, move it, or repeat it."""
     words = caption.rstrip(" .").split()
     if len(words) < 2:
         return f"{caption} {caption}"

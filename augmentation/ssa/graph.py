@@ -21,7 +21,7 @@ MULTI_SENTENCE = "multi-sentence"
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """One caption's word for a node.
+    """A caption's word for a node.
 
     Attributes:
         concept: label of the node, such as ``"dog"``, ``"ride-01"`` or ``"2"``.
@@ -46,7 +46,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A concept.
+    """A concept of the graph.
 
     Attributes:
         names: its synonyms; the first is its label.
@@ -62,23 +62,23 @@ class Node:
 
     @property
     def concept(self) -> str:
-        """The label."""
+        """Label of the node's concept."""
         return self.names[0].concept
 
     @property
     def is_literal(self) -> bool:
-        """Whether its label is a number, text or sign, but no object's name, as "a 747" is."""
+        """Whether the label is a number, text or sign, and not a named object such as "a 747"."""
         return bool(_LITERAL.match(self.concept)) and not self.names[0].noun
 
     @property
     def is_predicate(self) -> bool:
-        """Whether its label has a sense, as in ``"ride-01"``."""
+        """Whether the label has a sense, as in ``"ride-01"``."""
         return bool(_SENSE.search(self.concept))
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """``source`` has ``target`` in a role.
+    """An edge from ``source`` to ``target`` with a role.
 
     Attributes:
         role: without colon and never inverse: ``"ARG0"``, ``"location"``.
@@ -121,7 +121,7 @@ class Graph:
         return _grouped(self.nodes, ((edge.target, edge) for edge in self.edges))
 
     def is_constant(self, variable: str) -> bool:
-        """Whether AMR writes a node without a variable: a literal that an edge leads to.
+        """Return whether AMR writes the node without a variable: a literal at the end of an edge.
 
         The root, and nodes with edges of their own, need a variable whatever their labels are.
         """
@@ -129,15 +129,15 @@ class Graph:
         return is_leaf and variable != self.root and self.nodes[variable].is_literal
 
     def children(self, variable: str, *roles: str) -> list[str]:
-        """Targets of a node's edges in some roles."""
+        """Targets of a node's edges in the given roles."""
         return [edge.target for edge in self.out[variable] if edge.role in roles]
 
     def is_negated(self, variable: str) -> bool:
-        """Whether a node has "not" or "no"."""
+        """Return whether a node is negated by "not" or "no"."""
         return any(edge.role == "polarity" for edge in self.out[variable])
 
     def part(self, variables: Iterable[str], root: str) -> Graph:
-        """The graph of some nodes and the edges between them."""
+        """Subgraph of some nodes and the edges between them."""
         variables = set(variables) | {root}
         return Graph(
             {variable: node for variable, node in self.nodes.items() if variable in variables},
@@ -146,7 +146,7 @@ class Graph:
         )
 
     def reachable(self, start: str) -> set[str]:
-        """Nodes joined to one by edges in either direction, itself among them."""
+        """Nodes that are connected to a node, in either direction, including the node itself."""
         reached, pending = {start}, [start]
         while pending:
             variable = pending.pop()
@@ -168,7 +168,7 @@ def _grouped(
 
 
 def rename_variables(graph: Graph, prefix: str, caption: int) -> Graph:
-    """The graph with new variables, as the graph of caption number ``caption``."""
+    """Rename the variables of a graph to those of caption number ``caption``."""
     names = {variable: f"{prefix}{number}" for number, variable in enumerate(graph.nodes)}
     captions = frozenset((caption,))
     return Graph(

@@ -155,15 +155,15 @@ POINTERS = frozenset(("another", "other", "this", "that", "these", "those", "eac
 
 
 def concept_of(verb: str) -> str:
-    """Label of a verb, with its particle: ``"take-off-08"`` of ``"take off"``."""
+    """Label of a verb with its particle: ``"take-off-08"`` for ``"take off"``."""
     return SENSES.get(verb) or f"{verb.replace(' ', '-')}-01"
 
 
 def subject_role(verb: str) -> str:
-    """The argument that the subject of an active verb is."""
+    """Argument role of the subject of an active verb."""
     return "ARG1" if verb in SUBJECT_IS_ARG1 else "ARG0"
 
 
 def is_living(noun: str) -> bool:
-    """Whether a noun names a person or an animal."""
+    """Return whether a noun names a person or an animal."""
     return noun in PEOPLE_WORDS or noun in ANIMALS or noun.endswith(("boarder", "skater"))

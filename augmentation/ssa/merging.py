@@ -36,7 +36,7 @@ TOP = "TOP"
 
 @dataclass(frozen=True, kw_only=True)
 class Merging:
-    """Settings of merging.
+    """Settings for merging graphs.
 
     Attributes:
         similarity: similarity of two words, 1 for the same; the cosine of their vectors.
@@ -50,7 +50,7 @@ class Merging:
     min_similarity_same_arguments: float = 0.5
 
     def merge_all(self, graphs: Sequence[Graph]) -> Graph:
-        """The graph of several captions; a single graph stays as it is.
+        """Merge the graphs of several captions; a single graph stays unchanged.
 
         Raises:
             ValueError: no graphs.
@@ -63,7 +63,7 @@ class Merging:
         return without_cycles(open_graphs[0])
 
     def merge(self, first: Graph, second: Graph) -> Graph:
-        """Two graphs as one (lines 7 to 15): common nodes once, all others, all edges."""
+        """Merge two graphs (lines 7 to 15): common nodes once, all other nodes, all edges."""
         common = self.common_nodes(first, second)
         nodes = dict(first.nodes)
         for variable, node in second.nodes.items():
@@ -80,7 +80,7 @@ class Merging:
         return _join_under_root(Graph(nodes, edges, first.root), second.root)
 
     def common_nodes(self, first: Graph, second: Graph) -> dict[str, str]:
-        """Nodes of the second graph that mean the same as one of the first, with that one.
+        """Map nodes of the second graph to nodes of the first graph with the same meaning.
 
         Objects first, by their boxes; then, until no more are found, nodes that depend on them:
         "and" and "or" of the same objects, attributes, numbers and places of the same object,
@@ -110,7 +110,7 @@ class Merging:
         return matched
 
     def _entity_similarity(self, first_node: Node, second_node: Node) -> float | None:
-        """The similarity of two nodes for one object; None where the objects differ."""
+        """Similarity of two nodes that show one object; None for different objects."""
         if (
             first_node.is_predicate
             or second_node.is_predicate
@@ -144,7 +144,7 @@ class Merging:
     def _partner(
         self, first: Graph, second: Graph, b: str, pairs: dict[str, str], matched: set[str]
     ) -> str | None:
-        """The node of the first graph that matches a node without boxes."""
+        """Node of the first graph that matches a node without boxes."""
         second_node = second.nodes[b]
         if second_node.names[0].noun or second_node.concept == MULTI_SENTENCE:
             return None
@@ -171,7 +171,7 @@ class Merging:
     def _same_event(
         self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
-        """Whether two predicates match: similar labels, and no argument that differs."""
+        """Return whether two predicates match: similar labels, and no conflicting argument."""
         first_arguments = {
             edge.role: edge.target for edge in first.out[a] if edge.role.startswith("ARG")
         }
@@ -195,7 +195,7 @@ class Merging:
     def _same_detail(
         self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
-        """Whether two attributes, numbers or places have the same objects in the same roles."""
+        """Return whether two attributes, numbers or places have equal objects in equal roles."""
         sources = {(edge.role, edge.source) for edge in first.into[a]}
         targets = {(edge.role, edge.target) for edge in first.out[a]}
         mapped_sources = {(edge.role, pairs.get(edge.source)) for edge in second.into[b]}
@@ -209,7 +209,7 @@ class Merging:
 
 
 def word_of(name: Name) -> str:
-    """The label of a name without its sense, for comparisons."""
+    """Label of a name without its sense, for comparisons."""
     return name.concept.rsplit("-", 1)[0] if name.concept[-2:].isdigit() else name.concept
 
 
@@ -227,7 +227,7 @@ def _merge_nodes(first: Node, second: Node) -> Node:
 
 
 def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
-    """Edges of both graphs; a common edge once, with the captions of both."""
+    """Edges of both graphs; a shared edge occurs once, with the captions of both."""
     edges: dict[tuple[str, str, str, str], Edge] = {}
     for edge in (*first, *second):
         key = (edge.source, edge.role, edge.target, edge.word)
@@ -239,7 +239,7 @@ def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
 
 
 def _join_under_root(graph: Graph, other_root: str) -> Graph:
-    """Two graphs without common nodes under a node ``multi-sentence`` (lines 10 and 11)."""
+    """Join two graphs without common nodes under a ``multi-sentence`` node (lines 10 and 11)."""
     if graph.nodes[graph.root].concept == MULTI_SENTENCE:
         top, nodes, edges = graph.root, dict(graph.nodes), graph.edges
     else:
@@ -251,7 +251,7 @@ def _join_under_root(graph: Graph, other_root: str) -> Graph:
 
 
 def without_cycles(graph: Graph) -> Graph:
-    """The graph without edges that close a cycle.
+    """Remove the edges of a graph that close a cycle.
 
     AMR has no cycles; merging may close one. The edge that closes it when nodes are visited in
     order is dropped; edges of most captions are visited first.
@@ -279,7 +279,7 @@ def without_cycles(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Triples of two graphs.
+    """Numbers of matching and total triples of two graphs.
 
     Attributes:
         common: triples that agree under the best match.
@@ -303,7 +303,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Triples:
-    """A graph's triples as smatch counts them: variables are numbers.
+    """Triples of a graph in the form that smatch counts, with numbered variables.
 
     Attributes:
         facts: facts of each variable, its label and its constants.
@@ -317,7 +317,7 @@ class Triples:
 
 
 def triples(graph: Graph) -> Triples:
-    """The triples of a graph, its root among them."""
+    """Collect the triples of a graph, including its root."""
     order = [v for v in graph.nodes if not graph.is_constant(v)]
     number = {variable: n for n, variable in enumerate(order)}
     facts: list[set[tuple[str, str]]] = [{("instance", graph.nodes[v].concept)} for v in order]
@@ -336,7 +336,7 @@ def triples(graph: Graph) -> Triples:
 
 
 def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> Agreement:
-    """Agreement of two graphs.
+    """Compute the smatch agreement of two graphs.
 
     Args:
         first, second: symmetric.
@@ -347,7 +347,7 @@ def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> 
 
 
 def agreement(first: Triples, second: Triples, *, restarts: int = 4, seed: int = 0) -> Agreement:
-    """See `smatch`."""
+    """Compute the agreement of two sets of triples, see `smatch`."""
     if len(first.facts) > len(second.facts):
         matched = _best(second, first, restarts, seed)
     else:
@@ -367,7 +367,7 @@ def _best(first: Triples, second: Triples, restarts: int, seed: int) -> int:
 
 
 class _Climb:
-    """Matches of the variables of ``first`` to those of ``second``, which has at least as many."""
+    """Hill climbing over matches of the variables of ``first`` to those of ``second``."""
 
     def __init__(self, first: Triples, second: Triples) -> None:
         self.size, self.width = len(first.facts), len(second.facts)
@@ -389,7 +389,7 @@ class _Climb:
         ]
 
     def by_labels(self) -> list[int]:
-        """The start: greedily by equal labels and constants."""
+        """Initial match: greedily by equal labels and constants."""
         pairs = sorted(
             (
                 (-value, i, j)
@@ -405,7 +405,7 @@ class _Climb:
         return match
 
     def run(self, match: list[int]) -> int:
-        """Climb from a match; the number of common triples at the top."""
+        """Climb from a match, and return the number of common triples at the optimum."""
         while True:
             gain, i, j = max((self._gain(match, i, j), -i, -j) for i, j in self._moves(match))
             if gain <= 0:
@@ -413,7 +413,7 @@ class _Climb:
             _move(match, -i, -j)
 
     def _moves(self, match: list[int]) -> list[tuple[int, int]]:
-        """Promising moves: to equal labels, or next to a neighbour's match."""
+        """Promising moves: to equal labels, or next to the match of a neighbour."""
         moves = {(0, match[0])}
         for i in range(self.size):
             moves.update((i, j) for j, value in enumerate(self.label_matches[i]) if value)
@@ -423,7 +423,7 @@ class _Climb:
         return sorted((i, j) for i, j in moves if match[i] != j or (i, j) == (0, match[0]))
 
     def _gain(self, match: list[int], i: int, j: int) -> int:
-        """Triples gained by matching ``i`` to ``j``; the variable with ``j`` gets that of ``i``."""
+        """Gain in triples by matching ``i`` to ``j``; the variable matched to ``j`` is swapped."""
         previous = match[i]
         if previous == j:
             return 0
@@ -437,7 +437,7 @@ class _Climb:
         return gain
 
     def _around(self, match: list[int], i: int, other: int) -> int:
-        """Common triples that ``i`` or ``other`` takes part in."""
+        """Number of common triples that involve ``i`` or ``other``."""
         matched = self.label_matches[i][match[i]] + self._relations(match, i, -1)
         if other >= 0:
             matched += self.label_matches[other][match[other]] + self._relations(match, other, i)
@@ -470,7 +470,7 @@ def _move(match: list[int], i: int, j: int) -> None:
 
 
 def distances(graphs: Sequence[Graph]) -> NDArray[np.float64]:
-    """``(N, N)`` distances 1 − smatch, symmetric, 0 on the diagonal (Algorithm 1, line 4)."""
+    """Distances ``(N, N)``, 1 − smatch, symmetric, 0 on the diagonal (Algorithm 1, line 4)."""
     all_triples = [triples(graph) for graph in graphs]
     matrix = np.zeros((len(graphs), len(graphs)))
     for i, graph_triples in enumerate(all_triples):
@@ -482,7 +482,7 @@ def distances(graphs: Sequence[Graph]) -> NDArray[np.float64]:
 
 
 def merge_order(distance: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs in the order of merging, the closest first (Algorithm 1, line 5).
+    """Pairs in merging order, closest first (Algorithm 1, line 5).
 
     A merged pair keeps its first, smaller number. Ties go to the smallest numbers.
 

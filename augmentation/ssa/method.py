@@ -56,7 +56,7 @@ _ROOT = "all"
 def join_events(
     graphs: Sequence[Graph], rng: np.random.Generator, *, tries: int
 ) -> Iterator[Graph]:
-    """Two, three or four samples of a photo in one, preferably large ones; repeats occur.
+    """Join two to four samples of a photo, preferably large ones; results may repeat.
 
     Args:
         graphs: samples of one merged graph, whose variables they have.
@@ -79,7 +79,7 @@ def join_events(
 
 
 def subject_of(graph: Graph) -> str:
-    """The subject of a sample's event; empty if the event cannot be joined to others."""
+    """Subject of a sample's event; empty if the event cannot be joined to other events."""
     node = graph.nodes[graph.root]
     if (
         not node.is_predicate
@@ -93,7 +93,7 @@ def subject_of(graph: Graph) -> str:
 
 
 def _addition(parts: Sequence[Graph], graph: Graph) -> Graph | None:
-    """What a sample adds to the parts; None if it shares more with them than a subject."""
+    """New nodes that a sample adds; None if it shares more than a subject with the parts."""
     subject, subjects = subject_of(graph), {subject_of(other) for other in parts}
     if len(subjects | {subject}) > MAX_SUBJECTS:
         return None
@@ -108,7 +108,7 @@ def _addition(parts: Sequence[Graph], graph: Graph) -> Graph | None:
 
 
 def _overlap(old: Sequence[Node], new: Sequence[Node]) -> bool:
-    """Whether some nodes may be the same: with a common verb, noun or box."""
+    """Return whether some nodes may be equal: they share a verb, a noun or a box."""
     labels = {node.concept for node in old if _is_content(node)}
     regions = frozenset[int]().union(*(node.regions for node in old))
     return any(
@@ -121,7 +121,7 @@ def _is_content(node: Node) -> bool:
 
 
 def _coordinate(graphs: Sequence[Graph]) -> Graph:
-    """Samples under a root "and", those of one subject next to each other."""
+    """Join samples under an "and" root, with samples of one subject next to each other."""
     subjects = [subject_of(graph) for graph in graphs]
     order = sorted(graphs, key=lambda graph: subjects.index(subject_of(graph)))
     nodes = {_ROOT: Node((Name(concept="and"),))}
@@ -140,7 +140,7 @@ UNREADABLE = "caption without a graph"
 
 
 class Ssa(AbstractCaptionMethod):
-    """Makes captions for the photos of a roster.
+    """Generates captions for the photos of a roster.
 
     Args:
         parser: parser of captions: words, tags and dependencies.
@@ -266,7 +266,7 @@ class Ssa(AbstractCaptionMethod):
             )
 
     def _of_block(self, photos: Sequence[PhotoInWork], data: Knowledge) -> Iterator[PhotoCaptions]:
-        """Captions of photos whose sentences networks write and judge together."""
+        """Captions of a block of photos, for which networks write and judge sentences together."""
         candidates = self._candidates(photos, data)
         well_formed = self._well_formed(photos, candidates, data.scores)
         for photo, captions in zip(photos, well_formed, strict=True):
@@ -275,7 +275,7 @@ class Ssa(AbstractCaptionMethod):
             yield PhotoCaptions(captions=selected, refused=+photo.refused)
 
     def _knowledge(self, roster: Roster) -> Knowledge:
-        """What is read of all captions before the first photo."""
+        """Statistics that are read from all captions before the first photo."""
         graphs_by_image = self._read(roster)
         all_graphs = [
             graph
@@ -299,7 +299,7 @@ class Ssa(AbstractCaptionMethod):
         return CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
 
     def _read(self, roster: Roster) -> dict[str, PhotoGraphs]:
-        """Grounded graphs of the captions, and their nouns, by image."""
+        """Grounded graphs of the captions, and the captions' nouns, by image."""
         by_image = {image_id: PhotoGraphs() for image_id in roster.rows_by_image}
         for start in range(0, len(roster), PARSED_AT_ONCE):
             samples = roster.samples[start : start + PARSED_AT_ONCE]
@@ -340,7 +340,7 @@ class Ssa(AbstractCaptionMethod):
         ]
 
     def _by_rules(self, photo: PhotoInWork, data: Knowledge) -> list[NewCaption]:
-        """Candidates of a photo by the rules; joined events are those that were accepted before."""
+        """Candidates of a photo by the rules; joined events combine accepted candidates only."""
         if not photo.graphs.graphs:
             return []
         rng = self._rng(photo)
@@ -368,7 +368,7 @@ class Ssa(AbstractCaptionMethod):
         data: Knowledge,
         graphs: list[Graph],
     ) -> list[NewCaption]:
-        """Captions that pass the rules; their graphs are added to ``graphs`` one by one."""
+        """Yield captions that pass the rules; their graphs are added to ``graphs``."""
         captions: dict[str, NewCaption] = {}
         for graph, caption in said:
             if caption is None:
@@ -402,7 +402,7 @@ class Ssa(AbstractCaptionMethod):
     def _realise(
         self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """Each graph with a sentence by the rules, None where there is none."""
+        """Write each graph as a sentence with the rules; None if no sentence is possible."""
         for graph in graphs:
             is_list = not graph.nodes[graph.root].is_predicate
             styles = LIST_STYLES if is_list else STYLES
@@ -416,7 +416,7 @@ class Ssa(AbstractCaptionMethod):
     def _realise_by_model(
         self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """The same by a model, whose sentences must name all objects of the graph."""
+        """Write each graph with a model; its sentence must mention all objects of the graph."""
         matching = {
             "similarity": self.merging.similarity,
             "min_similarity": self.rules.min_noun_similarity,
@@ -443,7 +443,7 @@ class Ssa(AbstractCaptionMethod):
         candidates: Sequence[Sequence[NewCaption]],
         scores: CrossFittedScores | GivenScores,
     ) -> Iterator[list[NewCaption]]:
-        """Each photo's candidates with a sufficient score."""
+        """Candidates of each photo with a sufficient well-formedness score."""
         image_ids = [own[0].sample.image_id for own in candidates for _ in own]
         texts = [caption.text for own in candidates for caption in own]
         values = iter(scores.score(image_ids, texts) if texts else ())
@@ -464,7 +464,7 @@ class Ssa(AbstractCaptionMethod):
 def _check_long(
     max_long: int, words: tuple[int, int], graph_writer: AbstractGraphWriter | None
 ) -> None:
-    """Refuse settings of long captions, of so many words at least and at most."""
+    """Raise ValueError for inconsistent settings of long captions."""
     if max_long < 0 or not 1 <= words[0] <= words[1]:
         raise ValueError(
             "method.max_long must be at least 0, and method.min_long_words must be from 1 to "
@@ -479,7 +479,7 @@ def _check_long(
 
 @dataclass(kw_only=True)
 class PhotoGraphs:
-    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
+    """Graphs of a photo's captions, noun lemmas, and the number of captions that failed to parse.
 
     Captions that lack a "not" differ in words alone.
     """
@@ -503,7 +503,7 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoInWork:
-    """A photo, and the outcome for its captions.
+    """A photo in progress, with the counts of its captions.
 
     Attributes:
         sample: its first one.
@@ -526,7 +526,7 @@ NO_CHAINS = frozenset(("0", "_"))
 def ground(
     graph: Graph, words: Words, phrases: Iterable[Phrase], regions: Sequence[Region]
 ) -> Graph:
-    """The graph whose nodes have the regions of the phrases that they head.
+    """Give graph nodes the regions of the phrases whose heads they are.
 
     A phrase grounds the node of its head; "men and women" grounds the node "and". A phrase without
     a node grounds nothing, and a node without a phrase, or with one that has no box, stays without
@@ -567,7 +567,7 @@ def ground(
 def _node(
     graph: Graph, words: Words, inside: list[int], variable_of_token: dict[int, str]
 ) -> str | None:
-    """The node that a phrase describes."""
+    """Node that a phrase describes."""
     head_of = {i: words.tokens[i].head for i in inside if i in variable_of_token}
     heads = [
         i for i, head in head_of.items() if head == i or head not in inside
@@ -591,7 +591,7 @@ def _node(
 
 
 class WordSimilarity:
-    """Cosine of the vectors of two words or short terms; 1 for equal ones.
+    """Cosine similarity of the vectors of two words or short terms; 1 for equal terms.
 
     Args:
         vectors: vectors of words; a term has the sum of its words' vectors.
@@ -603,13 +603,13 @@ class WordSimilarity:
         self._similarities: dict[tuple[str, str], float] = {}
 
     def read(self, terms: Iterable[str]) -> None:
-        """Look up the words of many terms at once: a file of vectors is read once for all."""
+        """Look up the words of many terms at once, so that a file of vectors is read once."""
         words = {word for term in terms for word in _words_of(term)}
         if words:
             self._vectors.vectors(sorted(words))
 
     def __call__(self, first: str, second: str) -> float:
-        """In [-1, 1]; 0 where a word has no vector."""
+        """Similarity in [-1, 1]; 0 for words without a vector."""
         if first == second:
             return 1.0
         key = (first, second) if first < second else (second, first)
@@ -630,7 +630,7 @@ def _words_of(term: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Draws captions of small parts, of larger ones, and long ones.
+    """Selects captions of small parts, captions of larger parts, and long captions.
 
     Attributes:
         max_small: captions of small parts a photo, drawn at random.
@@ -651,7 +651,7 @@ class Selection:
     seed: int
 
     def select(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
-        """The captions that are kept, of one photo."""
+        """Select the captions of one photo to keep."""
         order = sorted(
             candidates,
             key=lambda new: draw_key(self.seed, "drawn", new.sample.image_id, new.text),
@@ -672,7 +672,7 @@ class Selection:
         ]
 
     def _select_long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
-        """The captions nearest to drawn lengths."""
+        """Select the captions whose lengths are closest to randomly drawn lengths."""
         remaining = [
             caption for caption in candidates if _num_words(caption) <= self.max_long_words
         ]

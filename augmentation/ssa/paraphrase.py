@@ -39,7 +39,7 @@ PHOTOS_AT_ONCE = 8
 
 
 class Paraphrase(AbstractCaptionMethod):
-    """Makes one paraphrase of each caption.
+    """Generates one paraphrase of each caption.
 
     Args:
         writer: the language model.
@@ -77,7 +77,7 @@ class Paraphrase(AbstractCaptionMethod):
                 yield PhotoCaptions(captions=accepted, refused=refused)
 
     def _verdicts(self, samples: Sequence[Sample]) -> Iterator[tuple[NewCaption, str]]:
-        """A caption of each sample, and why it is refused."""
+        """Paraphrase of each sample's caption, or the reason for rejecting it."""
         prompts = [
             Prompt(instruction=INSTRUCTION, examples=EXAMPLES, question=s.caption, names=NAMES)
             for s in samples
@@ -91,7 +91,7 @@ class Paraphrase(AbstractCaptionMethod):
             yield NewCaption(sample=sample, text=verdict.caption, phrases=phrases), verdict.problem
 
     def _answers(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
-        """An answer to each prompt, which the writer has asked for as often as it may.
+        """Answer to each prompt, after retries by the writer.
 
         Where the model answers the others, what it fails at is its failure at a prompt.
         """
@@ -107,7 +107,7 @@ class Paraphrase(AbstractCaptionMethod):
 
 
 def transfer_phrases(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
-    """The phrases of a caption in its paraphrase, by their last words (`placed_phrases`)."""
+    """Find the phrases of a caption in its paraphrase, by their last words (`placed_phrases`)."""
     return placed_phrases(phrases, text, sought=_last_word)
 
 

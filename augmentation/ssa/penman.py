@@ -15,13 +15,13 @@ _NOT_INVERSE = ("consist-of", "part-of", "prep-on-behalf-of", "prep-out-of")
 
 
 def write_penman(graph: Graph) -> str:
-    """A graph as text of one line, without nodes that the root does not reach."""
+    """Write a graph as one line of text, without nodes that the root does not reach."""
     variables = _variables(graph)
     return _written(graph, graph.root, variables, set(), set())
 
 
 def _variables(graph: Graph) -> dict[str, str]:
-    """Short variables as annotators choose them: the first letter, numbered."""
+    """Short variables in AMR style: the first letter of the label, with a number if needed."""
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for variable, node in graph.nodes.items():
@@ -52,12 +52,12 @@ def _written(
 
 
 def inverse(role: str) -> str:
-    """``"ARG0-of"`` of ``"ARG0"``; ``"mod"`` and ``"domain"`` are each other's inverse."""
+    """Inverse role: ``"ARG0-of"`` for ``"ARG0"``; ``"mod"`` and ``"domain"`` are inverse."""
     return {"mod": "domain", "domain": "mod"}.get(role, f"{role}-of")
 
 
 def read_penman(text: str) -> Graph:
-    """The graph of a text, which may have lines that begin with # and alignments (``~e.3``).
+    """Parse a graph from text with optional # comment lines and alignments (``~e.3``).
 
     Alignments are kept as `Name.token`.
 
@@ -83,7 +83,7 @@ class _Reader:
         self._edges: list[tuple[str, str, str]] = []
 
     def node(self) -> str:
-        """Read a node after its opening bracket; returns its variable."""
+        """Read a node after its opening bracket, and return its variable."""
         variable, slash, concept = next(self._tokens), next(self._tokens), next(self._tokens)
         if slash != "/":
             raise ValueError(f"expected '/' after variable {variable!r}, got {slash!r}")
@@ -98,7 +98,7 @@ class _Reader:
         return variable
 
     def graph(self, root: str) -> Graph:
-        """The graph that was read; values other than variables become separate nodes."""
+        """Return the graph that was read; values other than variables become separate nodes."""
         edges = []
         for source, role, value in self._edges:
             target = _ALIGNMENT.sub("", value)
@@ -112,14 +112,14 @@ class _Reader:
 
 
 def node_of(concept: str) -> Node:
-    """A node of a label, with its alignment if it has one."""
+    """Build a node from a label, with its alignment if it has one."""
     match = _ALIGNMENT.search(concept)
     token = int(match.group(1)) if match else -1
     return Node((Name(_ALIGNMENT.sub("", concept), token=token),))
 
 
 def edge_of(source: str, role: str, target: str) -> Edge:
-    """An edge as graphs store it: never inverse."""
+    """Build an edge in the direction that graphs store, which is never inverse."""
     if role == "domain":
         return Edge(target, "mod", source)
     if role.endswith("-of") and role not in _NOT_INVERSE:

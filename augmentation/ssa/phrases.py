@@ -21,7 +21,7 @@ ARTICLES = {"a": "a", "an": "a", "the": "the"}
 
 
 class Phrases:
-    """Reads nouns with their modifiers into a builder.
+    """Adds nouns with their modifiers to a graph builder.
 
     Args:
         builder: builder that receives the nodes.
@@ -41,7 +41,7 @@ class Phrases:
         return conjuncts
 
     def coordinate(self, i: int, parts: list[str]) -> str:
-        """One variable for several nodes: a node "and" or "or"; a single node stays."""
+        """Join several nodes under "and" or "or", and return one variable; keep a single node."""
         if len(parts) == 1:
             return parts[0]
         if i not in self._joints:
@@ -53,7 +53,7 @@ class Phrases:
         return self._joints[i]
 
     def quantity_of(self, i: int) -> int:
-        """The noun "dogs" of "a couple of dogs"; other nouns stay."""
+        """The noun "dogs" of "a couple of dogs"; other nouns are returned unchanged."""
         if self.tokens[i].lemma in QUANTITIES:
             for j in self.words.having(i, "prep"):
                 if self.tokens[j].lemma == "of" and self.words.having(j, "pobj"):
@@ -61,7 +61,7 @@ class Phrases:
         return i
 
     def noun(self, i: int) -> str:
-        """The node of a noun without modifiers; a new one if there is none."""
+        """Return the node of a noun without modifiers; create it if necessary."""
         if i not in self.builder.variable_of:
             token = self.tokens[i]
             lemma = "person" if token.lemma == "people" else self.spelt(i)
@@ -80,13 +80,13 @@ class Phrases:
         return self.builder.variable_of[i]
 
     def _has_number(self, i: int) -> bool:
-        """Whether a noun has a number above one: "fish" of "two fish", whatever its tag."""
+        """Return whether a noun has a number above one: "fish" in "two fish", whatever its tag."""
         numerals = (self.tokens[j].lemma for j in self.words.having(i, "nummod"))
         numbers = (NUMBERS.get(lemma, lemma) for lemma in numerals)
         return any(number.isdigit() and int(number) > 1 for number in numbers)
 
     def spelt(self, i: int) -> str:
-        """The dictionary form of a word; a name keeps its capital within a sentence."""
+        """Dictionary form of a word; names keep their capital within a sentence."""
         token = self.tokens[i]
         name = token.tag == "NNP" and i > 0 and token.text.lower() == token.lemma
         return token.text if name else token.lemma
@@ -125,7 +125,7 @@ class Phrases:
         self.builder.link(variable, "quant", self.builder.add(value, lemma, token=j))
 
     def _compound(self, variable: str, j: int) -> None:
-        """ "dirt bike": a bike of the kind "dirt"."""
+        """Add a compound such as "dirt bike": a bike of the kind "dirt"."""
         lemma = self.tokens[j].lemma
         if lemma in COLOURS or self.tokens[j].pos == "VERB":
             self.attribute(variable, j)
@@ -152,7 +152,7 @@ class Phrases:
             self.builder.link(variable, "poss", owner)
 
     def attribute(self, variable: str, j: int) -> None:
-        """An adjective or participle before a noun, and its conjuncts."""
+        """Add an adjective or participle before a noun, and its conjuncts."""
         token = self.tokens[j]
         if token.lemma in QUANTIFIERS:
             self._determiner(variable, token.lemma, j)
@@ -180,7 +180,7 @@ class Phrases:
             self.builder.link(node, role, self.builder.add(self.tokens[k].lemma, text, token=k))
 
     def _bound_adjective(self, variable: str, j: int) -> bool:
-        """ "blond haired": one node for two words, if the first precedes it."""
+        """Add "blond haired" as one node for two words, if the first precedes the second."""
         before = j - 1
         if before < 0 or self.tokens[before].pos not in ("ADJ", "NOUN", "ADV", "NUM", "PROPN"):
             return False

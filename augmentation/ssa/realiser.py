@@ -58,7 +58,7 @@ class Realiser:
     _subject: str = ""
 
     def pieces(self) -> list[Piece]:
-        """The words in order.
+        """Words of the sentence in order.
 
         Raises:
             ValueError: the root cannot be written as a sentence.
@@ -76,7 +76,7 @@ class Realiser:
     # -- clauses -----------------------------------------------------------------------------
 
     def clause(self, variable: str) -> list[Piece]:
-        """A sentence, or a noun with a participle."""
+        """Words of a sentence, or of a noun with a participle."""
         self._realised.add(variable)
         subject, arguments, passive = self._arguments(variable)
         if subject is None:
@@ -89,7 +89,7 @@ class Realiser:
         return [*agent, *self._verb_form(variable, plural, passive), *self._tail(arguments)]
 
     def _events(self, events: list[str]) -> list[Piece]:
-        """ "a man rides a bike and waves while two girls watch": events of one or two subjects."""
+        """Join events, as in "a man rides a bike and waves while two girls watch"."""
         by_subject: dict[str, list[str]] = {}
         self._realised.update(events)
         for event in events:
@@ -105,7 +105,7 @@ class Realiser:
         return pieces
 
     def _event(self, variable: str) -> list[Piece]:
-        """A further event of the last clause's subject."""
+        """Add another event of the last clause's subject."""
         _, arguments, passive = self._arguments(variable)
         style = self.style
         self.style = "phrase" if style == "progressive" else style  # "is riding a bike and waving"
@@ -114,7 +114,7 @@ class Realiser:
         return [*form, *self._tail(arguments)]
 
     def _attributed(self, variable: str, noun: str) -> list[Piece]:
-        """ "the dog is black and white": with all its colours; "the dog is not black"."""
+        """Write attributes as predicates: "the dog is black and white", "the dog is not black"."""
         predicates = [variable]
         if self._is_colour(variable) and not self.graph.is_negated(variable):
             predicates += [v for v in self._attributes(noun) if self._is_colour(v)]
@@ -127,7 +127,7 @@ class Realiser:
         return is_colour(self.graph.nodes[variable].concept)
 
     def _arguments(self, variable: str) -> tuple[Edge | None, list[Edge], bool]:
-        """The subject, the other edges in the sentence's order, and whether it is passive."""
+        """Subject, other edges in sentence order, and whether the sentence is passive."""
         edges = [e for e in self.graph.out[variable] if e.role != "polarity"]
         by_role = {edge.role: edge for edge in edges}
         verb = self._verb(variable)
@@ -194,7 +194,7 @@ class Realiser:
         return [*_words(word), *self.noun_phrase(edge.target)]
 
     def _relative(self, variable: str) -> list[Piece]:
-        """ "behind a tree"."""
+        """Words of a relative place, such as "behind a tree"."""
         words = _words(self._word(variable))
         for edge in self.graph.out[variable]:
             if edge.role == "op1":
@@ -202,7 +202,7 @@ class Realiser:
         return words
 
     def _subordinate_clause(self, edge: Edge) -> list[Piece]:
-        """A clause within another: "to catch a ball", "while holding a cup"."""
+        """Words of a clause within a clause: "to catch a ball", "while holding a cup"."""
         variable = edge.target
         if variable in self._realised:
             return []
@@ -230,7 +230,7 @@ class Realiser:
     # -- noun phrases ------------------------------------------------------------------------
 
     def noun_phrase(self, variable: str) -> list[Piece]:
-        """A noun with article, attributes and postmodifiers; a pronoun if it was named before."""
+        """Noun with article, attributes and postmodifiers; a pronoun on later mentions."""
         node = self.graph.nodes[variable]
         if node.concept in COORDINATORS:
             self._refuse_not(variable)
@@ -254,7 +254,7 @@ class Realiser:
             raise ValueError("no word says that a list or something of an owner is not there")
 
     def _repeated(self, variable: str) -> str:
-        """ "it", or "itself" where it is the subject, too."""
+        """Pronoun for a repeated object: "it", or "itself" if it is also the subject."""
         word = self._pronoun(variable, object_form=True)
         if word == "them" and not self.is_plural(variable):
             raise ValueError("nobody knows whether somebody is he or she")
@@ -274,7 +274,7 @@ class Realiser:
         return pieces
 
     def is_plural(self, variable: str) -> bool:
-        """Whether a verb takes the plural with it."""
+        """Return whether a subject needs the plural form of the verb."""
         node = self.graph.nodes[variable]
         numbers = (self.graph.nodes[v].concept for v in self.graph.children(variable, "quant"))
         has_number = any(number.isdigit() and number != "1" for number in numbers)
@@ -359,7 +359,7 @@ class Realiser:
         return indefinite_article(text) if kind == "a" else kind
 
     def _postmodifiers(self, variable: str) -> list[Piece]:
-        """Words after a noun: what it consists of, its parts, place, clothes."""
+        """Words after a noun: its material, parts, place and clothes."""
         pieces: list[Piece] = []
         for edge in self.graph.out[variable]:
             if edge.role in ("consist-of", "part-of", "topic"):
@@ -380,7 +380,7 @@ class Realiser:
         return pieces
 
     def _own_part(self, variable: str) -> list[Piece]:
-        """ "a beard" of "a man with a beard": not "his beard"."""
+        """Part without a pronoun: "a beard" in "a man with a beard", not "his beard"."""
         self._realised.add(variable)
         attributes = (self._word(v) for v in self._attributes(variable))
         text = " ".join([*attributes, self._noun(variable)])
@@ -388,7 +388,7 @@ class Realiser:
         return [Piece(f"{article} {text}".strip(), variable)]
 
     def _possession(self, variable: str) -> list[Piece]:
-        """ "in a red shirt", "with a stick", "wearing a hat", "without a hat"."""
+        """Phrase of possession: "in a red shirt", "with a stick" or "without a hat"."""
         self._realised.add(variable)
         pieces: list[Piece] = []
         for edge in self.graph.out[variable]:

@@ -15,7 +15,7 @@ Frame = tuple[frozenset[str], bool]
 
 
 class Frames:
-    """Counts of the arguments that each predicate has in the captions.
+    """Counts of the arguments of each predicate in the captions.
 
     Args:
         graphs: graphs of captions.
@@ -35,7 +35,7 @@ class Frames:
                     counts[frame_of(graph, variable)] += 1
 
     def usual(self, graph: Graph, variable: str) -> bool:
-        """Whether a predicate often has exactly the arguments that it has here.
+        """Return whether a predicate often has exactly its present arguments.
 
         A verb with a subject alone needs captions with a subject alone; a verb with an argument
         or a place needs the same numbered arguments, with or without a place.
@@ -53,7 +53,7 @@ class Frames:
 
 
 def frame_of(graph: Graph, variable: str) -> Frame:
-    """A predicate's numbered arguments, and whether it has other dependents."""
+    """Numbered arguments of a predicate, and whether it has other dependents."""
     roles = {edge.role for edge in graph.out[variable]} - {"polarity"}
     arguments = frozenset(role for role in roles if role.startswith("ARG"))
     return arguments, bool(roles - arguments) or len(arguments) > 1
@@ -80,7 +80,7 @@ class NounForms:
                     self._all_plurals.add(name.form)
 
     def article(self, name: Name) -> str:
-        """``"a"``, ``"the"`` or ``""`` before a singular: its own article where that is usual.
+        """Article of a singular, ``"a"``, ``"the"`` or ``""``: its own if captions often use it.
 
         Captions leave out articles ("Woman in black") and write "the" for new objects; a noun
         has "the" or no article if it has that in most captions.
@@ -94,7 +94,7 @@ class NounForms:
         return "" if most_frequent == "" else most_frequent
 
     def plural(self, word: str) -> str:
-        """The plural of a noun: the captions' most frequent one, else by rule."""
+        """Plural of a noun: the captions' most frequent plural, else the regular form."""
         if word in PLURALS_ONLY:
             return word
         if counts := self._plurals.get(word):
@@ -104,11 +104,11 @@ class NounForms:
         return pluralise(word)
 
     def is_person(self, word: str) -> bool:
-        """Whether a noun names a person."""
+        """Return whether a noun names a person."""
         return word in PEOPLE_WORDS
 
     def pronoun(self, name: Name, *, plural: bool, object_form: bool = False) -> str:
-        """ "his" or, as an object, "him"."""
+        """Possessive pronoun such as "his" or, as an object, "him"."""
         if plural:
             return "them" if object_form else "their"
         if name.word in MASCULINE:

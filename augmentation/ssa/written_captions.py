@@ -12,7 +12,7 @@ from captioning.types import Phrase, Region, Sample
 
 
 def new_caption_of(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
-    """A caption of a sample's photo."""
+    """Build a caption for a sample's photo."""
     verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
     return NewCaption(
         sample=sample,
@@ -24,7 +24,7 @@ def new_caption_of(sample: Sample, graph: Graph, caption: Caption) -> NewCaption
 
 
 def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
-    """The grounded phrases of a caption, as a data set has them.
+    """Grounded phrases of a caption, in the form of a dataset.
 
     A box may have several regions, as in COCO Entities, one for each class in captions; a phrase
     has the one whose label it names, else the first.
@@ -43,7 +43,7 @@ def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tup
 
 
 def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
-    """The region of the same box whose label is the word, else this one."""
+    """Region with the same box and the word as label, else the given region."""
     box = regions[number].box
     same = (n for n, region in enumerate(regions) if region.box == box and region.label == word)
     return next(same, number)
@@ -51,7 +51,7 @@ def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Words of a caption, with the node that they name, if any."""
+    """Words of a caption, with the node that they mention, if any."""
 
     text: str
     node: str = ""
@@ -76,7 +76,7 @@ class Caption:
 
 
 def caption_of(pieces: Iterable[Piece]) -> Caption:
-    """Pieces as a sentence with a capital and a full stop."""
+    """Join pieces to a sentence with a capital letter and a full stop."""
     text, mentions = "", []
     for piece in pieces:
         if text and piece.text != ",":

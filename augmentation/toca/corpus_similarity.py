@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSimilarity:
-    """Table 7's measures of a corpus D against a corpus T, each in [0, 1].
+    """Measures of Table 7 that compare corpus D with corpus T, each in [0, 1].
 
     Attributes:
         precision: share of D's different items that T has, too.
@@ -51,7 +51,7 @@ class CorpusSimilarity:
 
 
 def compare_counts(synthetic: Mapping[Item, int], target: Mapping[Item, int]) -> CorpusSimilarity:
-    """The measures for counted items.
+    """Compute the measures for counted items.
 
     Args:
         synthetic: counts in D, at least one.
@@ -72,7 +72,7 @@ def compare_counts(synthetic: Mapping[Item, int], target: Mapping[Item, int]) ->
 def compare_corpora(
     synthetic: CorpusStatistics, target: CorpusStatistics
 ) -> dict[str, CorpusSimilarity]:
-    """By ``"token"`` (lexical words of any part of speech), ``"structure"`` and ``"slots"``.
+    """Compare by ``"token"`` (lexical words of all parts of speech), ``"structure"``, ``"slots"``.
 
     Slots are a structure's parts of speech without its function words. The paper does not define
     its counts: Flickr30k's measures on COCO come near to the printed ones by slots alone.
@@ -113,7 +113,7 @@ def draw_neighbourhoods(
     project: Callable[[np.ndarray], np.ndarray],
     generator: np.random.Generator,
 ) -> dict[str, int]:
-    """Figure 3: texts of both corpora in the plane, with more synthetic ones in each panel.
+    """Draw Figure 3: texts of both corpora in 2D, with more synthetic texts in each panel.
 
     Args:
         path: the picture's path.
@@ -152,7 +152,7 @@ def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSettings(AbstractSettings):
-    """Captions of Figure 3.
+    """Settings for the captions in Figure 3.
 
     Attributes:
         ratios: captions shown for each of the target; none: no figure.
@@ -178,7 +178,7 @@ def compare(
     out: Name,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Write a card with Table 7's measures, and Figure 3.
+    """Write a card with the measures of Table 7, and Figure 3.
 
     Args:
         paths: folders, for the card alone.

@@ -20,7 +20,7 @@ PAIRS_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorpusStatistics:
-    """Counts of a corpus. A word is a text in a slot: "park" as a noun and as a verb are two words.
+    """Counts of a corpus; a word is a text in a slot, so "park" as noun and verb are two words.
 
     V words are in the order of their slots and then of the alphabet; E pairs are in the order of
     their first and then their second word, so that all words of one slot that follow a word
@@ -50,11 +50,11 @@ class CorpusStatistics:
 
     @cached_property
     def slot_starts(self) -> Ints:
-        """``(len(SLOTS) + 1,)``: words of slot p are ``slot_starts[p]:slot_starts[p + 1]``."""
+        """Offsets ``(len(SLOTS) + 1,)``: slot p holds ``slot_starts[p]:slot_starts[p + 1]``."""
         return np.searchsorted(self.slots, np.arange(len(SLOTS) + 1))
 
     def pairs(self) -> Counter[tuple[str, str]]:
-        """Counts by the texts of both words, for looking at small corpora."""
+        """Counts by the texts of both words, to inspect small corpora."""
         pairs: Counter[tuple[str, str]] = Counter()
         for word, (start, end) in enumerate(zip(self.first, self.first[1:], strict=False)):
             for row in range(start, end):
@@ -63,7 +63,7 @@ class CorpusStatistics:
         return pairs
 
     def summary(self) -> dict[str, int]:
-        """Sizes for cards."""
+        """Sizes for the card."""
         return {
             "captions": int(self.structure_counts.sum()),
             "structures": len(self.structures),
@@ -73,7 +73,7 @@ class CorpusStatistics:
 
 
 class _Pairs:
-    """Counts of pairs of word numbers, summed up whenever many have been added."""
+    """Counts of pairs of word numbers, which are summed whenever many pairs were added."""
 
     def __init__(self) -> None:
         self._keys: Ints = np.zeros(0, np.int64)
@@ -81,7 +81,7 @@ class _Pairs:
         self._new: list[int] = []
 
     def add(self, numbers: Sequence[int]) -> None:
-        """All pairs of a caption's words, the earlier one first."""
+        """Add all ordered pairs of a caption's words."""
         for position, number in enumerate(numbers):
             first_bits = number << 32
             self._new += [first_bits | later for later in numbers[position + 1 :]]
@@ -89,7 +89,7 @@ class _Pairs:
             self.total()
 
     def total(self) -> tuple[Ints, Ints]:
-        """Keys, ``first << 32 | second``, and counts of all so far."""
+        """Keys, ``first << 32 | second``, and the total counts of all pairs."""
         keys = np.concatenate([self._keys, np.array(self._new, np.int64)])
         counts = np.concatenate([self._counts, np.ones(len(self._new), np.int64)])
         self._keys, self._counts, self._new = *_sum_counts(keys, counts), []
@@ -97,7 +97,7 @@ class _Pairs:
 
 
 def _sum_counts(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Each key once, in order, with the sum of its counts."""
+    """Sorted unique keys with the sums of their counts."""
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -105,7 +105,7 @@ def _sum_counts(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 
 def count_corpus(captions: Iterable[Deconstructed]) -> CorpusStatistics:
-    """The statistics of deconstructed captions.
+    """Count the structures, words and word pairs of deconstructed captions.
 
     Raises:
         ValueError: no caption has a structure.
@@ -137,7 +137,7 @@ def _build_statistics(
     pairs: tuple[Ints, Ints],
     left_out: dict[str, int],
 ) -> CorpusStatistics:
-    """Counts with words in the order that `CorpusStatistics` promises."""
+    """Build the statistics, with words in the order that `CorpusStatistics` requires."""
     order = sorted(range(len(words)), key=lambda n: (SLOTS.index(words[n][1]), words[n][0]))
     positions = np.empty(len(words), np.int64)
     positions[order] = np.arange(len(words))
@@ -158,7 +158,7 @@ def _build_statistics(
 
 
 def merge_statistics(first: CorpusStatistics, second: CorpusStatistics) -> CorpusStatistics:
-    """Statistics of two corpora together, with the structures of the first only.
+    """Merge the statistics of two corpora, and keep only the structures of the first.
 
     This is cross-domain synthesis with prior knowledge (S + X): of the target domain, only the
     lexical pairs are known.
@@ -184,7 +184,7 @@ _ARRAYS = ("structure_counts", "slots", "word_counts", "first", "second", "pair_
 
 
 def save_statistics(statistics: CorpusStatistics, path: str | Path) -> None:
-    """Write a ``.npz`` of plain arrays.
+    """Save statistics as a ``.npz`` file of plain arrays.
 
     Raises:
         OSError: it cannot be written.
@@ -203,7 +203,7 @@ def save_statistics(statistics: CorpusStatistics, path: str | Path) -> None:
 
 
 def load_statistics(path: str | Path) -> CorpusStatistics:
-    """Read a file that `save_statistics` wrote.
+    """Load a file that `save_statistics` wrote.
 
     Raises:
         ValueError: the file has another format.

@@ -15,7 +15,7 @@ NEGATIONS = ("n't", "n’t")  # noqa: RUF001
 
 
 def join_word_parts(caption: str, tagged: Tagged) -> Tagged:
-    """The words of a tagged caption; hyphenated words and contractions become one word.
+    """Words of a tagged caption; hyphenated words and contractions become one word.
 
     A contraction has the tag of its first part. A word with hyphens has the tag of its last part
     that is a lexical word, if there is one ("close-up" is a noun). A possessive 's stays separate.
@@ -38,7 +38,7 @@ def join_word_parts(caption: str, tagged: Tagged) -> Tagged:
 
 
 def _touching(caption: str, tagged: Tagged) -> list[tuple[str, str, bool]]:
-    """Each word with its tag, and whether it touches the word before; the first does not."""
+    """Each word with its tag, and whether no space separates it from the word before."""
     begins = {0, *accumulate(map(len, caption.split()))}
     places = accumulate((len(text) for text, _ in tagged), initial=0)
     return [
@@ -47,7 +47,7 @@ def _touching(caption: str, tagged: Tagged) -> list[tuple[str, str, bool]]:
 
 
 def _with_contractions(words: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-    """Join "can" and "not" of "cannot", and the like; "do n't" may have a blank."""
+    """Join contractions such as "can" and "not" of "cannot"; "do n't" may contain a space."""
     joined: list[tuple[str, str, bool]] = []
     for text, tag, touches in words:
         letters = touches and text.isalpha() and joined[-1][0].isalpha()

@@ -62,7 +62,7 @@ Numbered = tuple[int, Sequence[SentenceTemplate]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How many captions are made, and how many at once.
+    """Number of captions to make, and batch sizes.
 
     Attributes:
         num_captions: accepted captions, after which the synthesis ends; a finished set with more
@@ -93,7 +93,7 @@ class Pace:
 
 
 class ToCa(AbstractCorpusMethod):
-    """Deconstructs a corpus, draws sentence templates, lets a language model complete them.
+    """Splits a corpus, draws sentence templates, and lets a language model complete them.
 
     Args:
         writer: the language model.
@@ -150,7 +150,7 @@ class ToCa(AbstractCorpusMethod):
         max_captions: int | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> dict[str, Any]:
-        """Write ``captions.txt`` and ``provenance.jsonl``, or continue an interrupted synthesis.
+        """Write ``captions.txt`` and ``provenance.jsonl``, or resume an interrupted synthesis.
 
         Args:
             corpus: S, source of structures, words and examples.
@@ -193,7 +193,7 @@ class ToCa(AbstractCorpusMethod):
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
 
     def worker(self, captions: Sequence[str]) -> Answering:
-        """The part that queries the language model, for a separate process."""
+        """Build the part that queries the language model, for a separate process."""
         self.learn(captions)
         return Answering(
             prompts=self._prompts,
@@ -203,7 +203,7 @@ class ToCa(AbstractCorpusMethod):
         )
 
     def learn(self, captions: Sequence[str]) -> None:
-        """Let prompts and language model learn the corpus."""
+        """Let prompts and language model learn from the corpus."""
         self._learn_examples(captions)
         self._writer.learn(captions)
 
@@ -215,14 +215,14 @@ class ToCa(AbstractCorpusMethod):
         self._prompts.learn(examples, [*map(join_word_parts, examples, tags)])
 
     def report(self) -> dict[str, Any]:
-        """Sizes of the statistics, and captions left out of them by reason."""
+        """Sizes of the statistics, and counts of skipped captions by reason."""
         return self._report
 
 
 def corpus_statistics(
     corpus: Roster, tagger: CaptionTagger, cache_folder: Path
 ) -> CorpusStatistics:
-    """The statistics of a corpus, counted once for each corpus and tagger.
+    """Statistics of a corpus, counted once for each corpus and tagger.
 
     Raises:
         ValueError: no caption has a structure, or the cached file is damaged.
@@ -264,7 +264,7 @@ class Synthesis:
     elsewhere: SpreadAnswers | None = None
 
     def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
-        """Write the corpus, resume an unfinished one, or extend a finished one.
+        """Write the corpus, resume an unfinished corpus, or extend a finished corpus.
 
         Args:
             templates: the same in every run of the same settings.
@@ -299,7 +299,7 @@ class Synthesis:
         return _counts(read_lines(records_file))
 
     def _reopen(self, records_file: Path, partial_file: Path) -> None:
-        """Turn a finished set into batches again, so that more of them can be appended."""
+        """Convert a finished dataset back to batches, so that new batches can be appended."""
         size, answers = self.pace.batch_size, map(_with_surplus, read_lines(records_file))
         # answers to one template stand together
         template_records = (list(records) for _, records in groupby(answers, _template_of))
@@ -310,7 +310,7 @@ class Synthesis:
         records_file.unlink()
 
     def _write(self, templates: Iterator[SentenceTemplate], partial_file: Path) -> None:
-        """Append batches until there are captions enough."""
+        """Append batches until there are enough captions."""
         num_batches, num_captions = cut_to_complete_lines(partial_file), self.pace.num_captions
         accepted, refused = self._read_back(partial_file)
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
@@ -341,7 +341,7 @@ class Synthesis:
             _append(file, failed)
 
     def _read_back(self, partial_file: Path) -> tuple[int, Counter[str]]:
-        """Captions so far, which the judge then knows, and answers refused since the last one."""
+        """Read earlier captions for the judge, and the answers rejected since the last caption."""
         accepted, refused = 0, Counter[str]()
         for records in read_lines(partial_file):
             captions = [record["caption"] for record in records if "caption" in record]
@@ -355,7 +355,7 @@ class Synthesis:
     def _answered(
         self, batches: Iterator[Numbered], begun: int, missing: Callable[[], int]
     ) -> Iterator[tuple[Sequence[SentenceTemplate], list[Answer]]]:
-        """Batches from number ``begun`` on, with their answers, as they are needed."""
+        """Yield batches from number ``begun`` on with their answers, as they are needed."""
         if self.elsewhere is None:
             here = self.answering()
             for number, batch in islice(batches, begun, None):
@@ -366,7 +366,7 @@ class Synthesis:
         yield from ((batch, answers) for (_, batch), answers in numbered)
 
     def answering(self) -> Answering:
-        """The part that queries the language model."""
+        """Build the part that queries the language model."""
         return Answering(
             prompts=self.prompts,
             writer=self.writer,
@@ -377,7 +377,7 @@ class Synthesis:
     def _batch(
         self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], *, first: int
     ) -> list[AnswerRecord]:
-        """A record an answer, up to the first good one to each template.
+        """Yield a record for each answer, up to the first accepted answer for each template.
 
         Args:
             batch: templates.
@@ -397,7 +397,7 @@ class Synthesis:
     def _judged(
         self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], first: int
     ) -> Iterator[tuple[AnswerRecord, float | None]]:
-        """The same with their likelihoods, before those are looked at."""
+        """Add likelihoods to the answers before they are judged."""
         num_answers = self.pace.num_answers
         for place, template in enumerate(batch):
             record: AnswerRecord = {
@@ -419,7 +419,7 @@ class Synthesis:
 
 
 def _without_surplus(records: Iterable[AnswerRecord], limit: int) -> Iterator[AnswerRecord]:
-    """The records; captions after the first ``limit`` are answers that are not wanted."""
+    """Mark captions after the first ``limit`` in the records as surplus."""
     number = 0
     for record in records:
         number += "caption" in record
@@ -430,7 +430,7 @@ def _without_surplus(records: Iterable[AnswerRecord], limit: int) -> Iterator[An
 
 
 def _with_surplus(record: AnswerRecord) -> AnswerRecord:
-    """A record, as a caption again if that was put aside by `_without_surplus`."""
+    """Restore a record that `_without_surplus` marked as surplus."""
     if record.get("refused") != SURPLUS:
         return record
     rest = {key: value for key, value in record.items() if key not in ("refused", "answer")}
@@ -438,7 +438,7 @@ def _with_surplus(record: AnswerRecord) -> AnswerRecord:
 
 
 def _template_of(record: AnswerRecord) -> int | str:
-    """What tells a template from its neighbours: its number, or its text in older sets.
+    """Identifier of a record's template: its number, or its text in older datasets.
 
     Templates of which some words are taken may have the same text.
     """
@@ -446,7 +446,7 @@ def _template_of(record: AnswerRecord) -> int | str:
 
 
 def _reasons(records: Iterable[AnswerRecord]) -> Counter[str]:
-    """Refused answers by reason; where the model failed, there is no answer."""
+    """Count rejected answers by reason; a failed model counts as no answer."""
     reasons = (record.get("refused") for record in records)
     return Counter(reason for reason in reasons if reason and reason not in FAILURES)
 
@@ -454,7 +454,7 @@ def _reasons(records: Iterable[AnswerRecord]) -> Counter[str]:
 def _add_failed(
     failed: list[list[AnswerRecord]], records: list[AnswerRecord]
 ) -> list[list[AnswerRecord]]:
-    """Batches without an answer, one more of them.
+    """Count one more consecutive batch without an answer.
 
     Raises:
         ConnectionError: these are too many.
@@ -470,7 +470,7 @@ def _add_failed(
 
 
 def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
-    """Whether the corpus has nothing new left.
+    """Return whether the corpus allows no further new captions.
 
     Args:
         refused: answers since the last caption was accepted, by reason.
@@ -507,12 +507,12 @@ def _batches(
 
 
 def _records(part: Path) -> Iterator[AnswerRecord]:
-    """The records of all batches that were written."""
+    """Yield the records of all batches that were written."""
     return chain.from_iterable(read_lines(part))
 
 
 def _write_stream(path: Path, lines: Iterable[str]) -> None:
-    """Write text lines whole or not at all, without holding all of them."""
+    """Write lines of text to a file atomically, without keeping all lines in memory."""
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", newline="\n") as file:
@@ -537,7 +537,7 @@ def _counts(records: Iterable[AnswerRecord]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
-    """Prompts and their answers; as a worker it gives a list of plain answers a batch.
+    """Gets answers to prompts; as a worker, it returns plain answers for each batch.
 
     Attributes:
         prompts: prompts with examples from the corpus.
@@ -553,14 +553,14 @@ class Answering:
     identity: None = None
 
     def answers(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Answer]:
-        """``num_answers`` to each template of a batch, in order."""
+        """Get ``num_answers`` answers to each template of a batch, in order."""
         draws = np.random.default_rng((self.seed, number))
         prompts = self.prompts.prompts(batch, draws)
         repeated = [prompt for prompt in prompts for _ in range(self.num_answers)]
         return self.writer.answers(repeated, seed=int(draws.integers(2**31)))
 
     def __call__(self, items: Sequence[Numbered]) -> list[list[Any]]:
-        """Text, problem and likelihood of each answer."""
+        """Return text, problem and likelihood of each answer."""
         return [
             [[answer.text, answer.problem, answer.likelihood] for answer in self.answers(*batch)]
             for batch in items
@@ -569,14 +569,14 @@ class Answering:
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadAnswers:
-    """Answers from other processes, each with an `Answering`."""
+    """Answers from other processes, each with its own `Answering`."""
 
     elsewhere: Elsewhere
 
     def __call__(
         self, batches: Iterator[Numbered], begun: int, wanted: Callable[[], int]
     ) -> Iterator[tuple[Numbered, list[Answer]]]:
-        """Batches from number ``begun`` on with their answers, in order.
+        """Yield batches from number ``begun`` on with their answers, in order.
 
         Args:
             batches: all of them from 0.

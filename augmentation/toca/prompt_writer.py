@@ -35,7 +35,7 @@ MIN_LEXICAL_WORDS, MIN_TOKENS, MAX_TOKENS = 3, 7, 16
 
 
 class PromptWriter:
-    """Makes prompts with examples drawn from a corpus' captions and their own templates.
+    """Writes prompts with random examples: captions of a corpus with their templates.
 
     Args:
         style: ``"gaps"``, as in the paper, or ``"words"``: the template's words alone, in order.
@@ -58,7 +58,7 @@ class PromptWriter:
         self._pool: list[tuple[str, str]] = []
 
     def learn(self, captions: Sequence[str], tagged: Sequence[Tagged]) -> None:
-        """Take examples from captions; few will do."""
+        """Take examples from captions; a few captions are enough."""
         for caption, tags in zip(captions, tagged, strict=True):
             parts = deconstruct(tags)
             fits = MIN_TOKENS <= len(tags) <= MAX_TOKENS and caption.isascii()
@@ -69,7 +69,7 @@ class PromptWriter:
     def prompts(
         self, templates: Sequence[SentenceTemplate], generator: np.random.Generator
     ) -> list[Prompt]:
-        """One prompt a sentence template, all with the same newly drawn examples."""
+        """Write one prompt for each sentence template; all share the same newly drawn examples."""
         number = min(self.num_examples, len(self._pool))
         rows = generator.choice(len(self._pool), number, replace=False) if number else []
         examples = tuple(self._pool[n] for n in rows)

@@ -54,7 +54,7 @@ IGNORED = -100  # label of the question's tokens
 
 
 class Lessons:
-    """Captions with questions about them; each draw makes new questions.
+    """Training data: captions with prompts, which are drawn anew each time.
 
     Args:
         captions: pairs of a caption and its own sentence template.
@@ -84,14 +84,14 @@ class Lessons:
         return len(self._captions)
 
     def longest(self) -> int:
-        """Tokens of the longest question and answer, among the captions of most letters."""
+        """Number of tokens of the longest prompt and answer, among the longest captions."""
         draws, longest = np.random.default_rng(0), 0
         for caption, template in self._captions[-NUM_LONGEST:]:
             longest = max(longest, sum(map(len, self._pair(caption, template, draws))))
         return longest
 
     def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Questions with their answers; the captions of a draw are of about the same length.
+        """Draw prompts with answers, from captions of similar length.
 
         Returns:
             ``(B, T) int64`` tokens, padded on the left, their mask, and the labels to be learned:
@@ -106,7 +106,7 @@ class Lessons:
         return tokens, mask, labels.masked_fill(mask == 0, IGNORED)
 
     def _row(self, place: int, draws: np.random.Generator) -> tuple[list[int], list[int]]:
-        """Tokens of a question and of its answer."""
+        """Tokens of a prompt and of its answer."""
         caption, template = self._captions[place]
         if draws.random() >= self._full_template_share:
             template = with_some_words(template, len(template.words), draws)
@@ -128,7 +128,7 @@ class Lessons:
 def with_templates(
     captions: Sequence[str], tagged: Iterable[Tagged]
 ) -> Iterator[tuple[str, SentenceTemplate]]:
-    """Captions as sentences with their own templates; captions without one are left out."""
+    """Captions as sentences with their own templates; captions without a template are skipped."""
     for caption, tags in zip(captions, tagged, strict=True):
         parts = deconstruct(join_word_parts(caption, tags))
         if parts.problem:
@@ -144,7 +144,7 @@ def with_templates(
 def mean_loss_of(
     network: nn.Module, tokens: Tensor, mask: Tensor, labels: Tensor, *, half: bool
 ) -> Tensor:
-    """Mean cross-entropy of the answers' tokens, computed in bfloat16 where ``half``."""
+    """Mean cross-entropy of the answers' tokens, computed in bfloat16 if ``half``."""
     device = next(network.parameters()).device
     tokens, mask, labels = tokens.to(device), mask.to(device), labels.to(device)
     # answers stand at the end; what comes before them needs no logits
@@ -165,7 +165,7 @@ def mean_loss_of(
 
 @dataclass(frozen=True, kw_only=True)
 class TeachingSettings(AbstractLoopSettings):
-    """``training``; null for ``num_steps``: as many as ``num_epochs`` take."""
+    """Config ``training``; ``num_steps=null`` trains for ``num_epochs``."""
 
     num_steps: PositiveInt | None
 
@@ -192,7 +192,7 @@ def teach(
     checkpoint: Name,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Teach a language model a corpus, and write a folder in the format of transformers.
+    """Fine-tune a language model on a corpus, and write a folder in the format of transformers.
 
     Args:
         paths: folders, for the card alone.
@@ -311,7 +311,7 @@ def fit(
 
 
 def check_length(network: nn.Module, longest: int) -> None:
-    """Raise ValueError where a language model takes fewer tokens than ``longest``."""
+    """Raise ValueError if the language model reads fewer than ``longest`` tokens."""
     max_length = getattr(network.config, "max_position_embeddings", longest)
     if longest > max_length:
         raise ValueError(
@@ -321,7 +321,7 @@ def check_length(network: nn.Module, longest: int) -> None:
 
 
 def _tagged(roster: Roster, tagger: CaptionTagger) -> tuple[list[str], Iterable[Tagged]]:
-    """A corpus' captions, and their words with tags."""
+    """Captions of a corpus, and their words with part-of-speech tags."""
     texts = [sample.caption for sample in roster.samples]
     description = f"reading {roster.name}"
     tagged = track(tagger.tag(texts), total=len(texts), description=description, transient=True)
@@ -335,7 +335,7 @@ def split(
     val_share: float,
     seed: int,
 ) -> dict[str, list[tuple[str, SentenceTemplate]]]:
-    """The captions of a corpus for training, ``train``, and a share of them, ``val``.
+    """Split a corpus' captions into ``train`` and a held-out share, ``val``.
 
     Args:
         name: name of the corpus.
@@ -358,7 +358,7 @@ def split(
 
 
 def save_causal(network: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model's folder; one that was read from few bits is written in single precision."""
+    """Write a model's folder; quantised models are written in single precision."""
     config = network.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config

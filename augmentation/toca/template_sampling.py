@@ -22,7 +22,7 @@ NUM_QUICK_DRAWS = 4  # draws of a word before used words are excluded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceTemplate:
-    """A sentence with gaps, which a language model completes.
+    """A sentence with gaps, for a language model to complete.
 
     Attributes:
         structure: G_s.
@@ -38,7 +38,7 @@ class SentenceTemplate:
 
 
 class TemplateSampler:
-    """Draws structures by their counts, and lexical words into their slots.
+    """Draws structures by their frequency, and lexical words for their slots.
 
     A word is drawn by its count (Eq. 8), the second one by how often it follows the first (Eq. 9),
     each further one by the product of such counts over all words before it, divided by its own
@@ -94,7 +94,7 @@ class TemplateSampler:
         self._slot_starts = statistics.slot_starts.tolist()
 
     def templates(self, generator: np.random.Generator) -> Iterator[SentenceTemplate]:
-        """Different templates, until many draws in a row give no new one."""
+        """Yield different templates, until many consecutive draws give no new template."""
         seen: set[str] = set()
         for complete in (True, False) if self._complete_first else (False,):
             repeats = 0
@@ -113,7 +113,7 @@ class TemplateSampler:
     def draw(
         self, generator: np.random.Generator, *, complete: bool = False
     ) -> SentenceTemplate | None:
-        """One template; None if ``complete`` and no word fits a slot of it."""
+        """Draw one template; None if ``complete`` is set and no word fits one of its slots."""
         chance = generator.random() * self._structures[-1]
         number = int(self._structures.searchsorted(chance, side="right"))
         tokens, drawn = [], []
@@ -130,12 +130,12 @@ class TemplateSampler:
         return as_template(self.statistics.structures[number], tokens)
 
     def _is_new(self, word: int, drawn: list[int]) -> bool:
-        """Whether no drawn word has its text, in whatever slot: "park" may be a verb, too."""
+        """Return whether no drawn word has this text in any slot: "park" may also be a verb."""
         words = self.statistics.words
         return all(words[word] != words[other] for other in drawn)
 
     def _parts(self, number: int) -> list[int | str]:
-        """A structure as positions of slots and texts of function words; -1 is any slot."""
+        """Slot positions and function words of a structure; -1 is any slot."""
         if number not in self._parsed:
             parts = self.statistics.structures[number].split(" ")
             part_numbers: list[int | str] = [
@@ -149,7 +149,7 @@ class TemplateSampler:
     def _draw_word(
         self, slot: int, before: list[int], generator: np.random.Generator
     ) -> int | None:
-        """A word for a slot, given the words before it; None where there is none."""
+        """Draw a word for a slot, given the words before it; None if no word fits."""
         if not before:
             return _draw_position(self._words, *self._slot_range(slot), generator)
         if len(before) == 1:
@@ -160,7 +160,7 @@ class TemplateSampler:
     def _draw_by_all(
         self, slot: int, before: list[int], generator: np.random.Generator
     ) -> int | None:
-        """Eq. 12, over the successors of the word that has fewest."""
+        """Draw by Eq. 12 among the successors of the word with the fewest successors."""
         segments = [self._segment(word, slot) for word in before]
         fewest = min(range(len(before)), key=lambda n: segments[n][1] - segments[n][0])
         start, end = segments[fewest]
@@ -179,7 +179,7 @@ class TemplateSampler:
     def _counts(
         self, word: int, segment: tuple[int, int], later: NDArray[np.int32]
     ) -> NDArray[np.floating]:
-        """How often each of some words follows a word."""
+        """Count how often each of some words follows a word."""
         if word in self._dense:
             return self._dense[word].take(later)
         start, end = segment
@@ -205,7 +205,7 @@ class TemplateSampler:
 
 
 def as_template(structure: str, tokens: Sequence[tuple[str, str]]) -> SentenceTemplate:
-    """The template of a structure with tokens, each with its slot."""
+    """Build the template of a structure from tokens with slots."""
     return SentenceTemplate(
         structure=structure,
         words=tuple(token for token, slot in tokens if slot),
@@ -217,7 +217,7 @@ def as_template(structure: str, tokens: Sequence[tuple[str, str]]) -> SentenceTe
 def with_some_words(
     template: SentenceTemplate, max_words: int, generator: np.random.Generator
 ) -> SentenceTemplate:
-    """A template with at most ``max_words`` of its words, and no function words.
+    """Reduce a template to at most ``max_words`` of its words, without function words.
 
     Their number is drawn from 1 to ``max_words``, or to all there are; all are equally likely.
     """
@@ -228,7 +228,7 @@ def with_some_words(
 
 
 def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats:
-    """Weights over a power of counts, up to a common factor; zero weights stay zero.
+    """Weights divided by a power of counts, up to a common factor; zero weights stay zero.
 
     A small tau makes a power that no float holds, so the weights are scaled to a largest of 1.
     """
@@ -242,7 +242,7 @@ def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats
 def _draw_position(
     cumulative: Floats, start: int, end: int, generator: np.random.Generator
 ) -> int | None:
-    """A position from start to end, drawn by the counts that ``cumulative`` sums up."""
+    """Draw a position from start to end, weighted by the cumulative counts ``cumulative``."""
     low, high = cumulative[start], cumulative[end]
     if low == high:
         return None
@@ -253,7 +253,7 @@ def _draw_position(
 def _draw_new_word(
     words: NDArray[np.int32], weights: Floats, before: list[int], generator: np.random.Generator
 ) -> int | None:
-    """A word drawn by the weights, but none of those before; None where there is none."""
+    """Draw a word by weight that differs from the words before; None if there is none."""
     total = weights.cumsum()
     for _ in range(NUM_QUICK_DRAWS):
         if not total[-1] > 0:
@@ -270,7 +270,7 @@ def _draw_new_word(
 
 
 def _segment_starts(statistics: CorpusStatistics) -> NDArray[np.int64]:
-    """``(V, len(SLOTS) + 1)``: where the successors of each word in each slot begin."""
+    """Offsets ``(V, len(SLOTS) + 1)`` of each word's successors in each slot."""
     num_words = len(statistics.words)
     first_words = np.repeat(np.arange(num_words), np.diff(statistics.first))
     keys = first_words * len(SLOTS) + statistics.slots[statistics.second]
@@ -279,7 +279,7 @@ def _segment_starts(statistics: CorpusStatistics) -> NDArray[np.int64]:
 
 
 def _dense_rows(statistics: CorpusStatistics) -> dict[int, NDArray[np.float32]]:
-    """Counts of all words after each of the words with most successors."""
+    """Dense count rows for the words with the most successors."""
     sizes = np.diff(statistics.first)
     largest = np.argsort(-sizes, kind="stable")[:MAX_DENSE]
     rows = {}

@@ -32,7 +32,7 @@ TOO_LONG = f"more than {MAX_TOKENS} words"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deconstructed:
-    """A caption's two parts.
+    """Structure and lexical words of a caption.
 
     Attributes:
         structure: G_s, ends with a full stop.
@@ -46,7 +46,7 @@ class Deconstructed:
 
 
 def deconstruct(tagged: Tagged) -> Deconstructed:
-    """The structure and the lexical words of a tagged caption, after `join_word_parts`.
+    """Split a tagged caption into structure and lexical words, after `join_word_parts`.
 
     A final mark is read as a full stop, which is added where there is none, so that the same
     structure is not counted twice.
@@ -70,12 +70,12 @@ def deconstruct(tagged: Tagged) -> Deconstructed:
 
 
 def slots_of(structure: str) -> str:
-    """A structure without its function words, ``"[N] [VBG] [N] [N]"``."""
+    """Slots of a structure without function words: ``"[N] [VBG] [N] [N]"``."""
     return " ".join(part for part in structure.split(" ") if part.startswith("["))
 
 
 def sentence_template(tokens: Sequence[str]) -> str:
-    """s': function words and drawn lexical words with gaps, ``"[ ] horse [ ] on [ ] field [ ] ."``.
+    """Sentence template s', with a gap for each other word: ``"[ ] horse [ ] on [ ] field [ ] ."``.
 
     The language model completes it.
     """
@@ -83,7 +83,7 @@ def sentence_template(tokens: Sequence[str]) -> str:
 
 
 def fill_structure(structure: str, words: Sequence[str]) -> Iterator[str]:
-    """A structure's tokens with words in its slots, in order."""
+    """Tokens of a structure with words in its slots, in order."""
     remaining = iter(words)
     for part in structure.split(" "):
         yield next(remaining) if part.startswith("[") else part

@@ -25,7 +25,7 @@ WEIGHTS = "starting weights"
 def training_identity(
     settings: Mapping[str, Any], rosters: Mapping[str, Roster], *, starts: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Settings, data and models that a training's weights depend on, as plain values.
+    """Settings, data and models that the trained weights depend on, as plain values.
 
     Args:
         settings: settings of the command, plain.
@@ -51,7 +51,7 @@ def _without(value: Any) -> Any:
 
 
 def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, Any]) -> None:
-    """Raise ValueError, which names the differences, if a checkpoint belongs to another training.
+    """Raise ValueError with the differences if a checkpoint belongs to another training.
 
     Args:
         checkpoint: checkpoint for the error.
@@ -79,7 +79,7 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted keys."""
+    """Flatten nested values to dotted keys."""
     if isinstance(value, Mapping) and value:
         for name, content in value.items():
             yield from _flat(content, f"{key}.{name}" if key else name)

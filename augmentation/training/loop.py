@@ -39,7 +39,7 @@ Prepare = Callable[[torch.Generator], None]
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractLoopSettings(AbstractSettings):
-    """``training`` of the commands that train by this loop, but for the number of steps.
+    """Config ``training`` of commands that use this loop, without the number of steps.
 
     Attributes:
         batch_size: examples in a part of a step.
@@ -67,7 +67,7 @@ class AbstractLoopSettings(AbstractSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(AbstractLoopSettings):
-    """``training`` of commands without further settings of it."""
+    """Config ``training`` of commands without further settings."""
 
     num_steps: PositiveInt
 
@@ -132,7 +132,7 @@ class TrainingLoop:
     def run(
         self, loss_of: LossOf, validate: Validate, prepare: Prepare | None = None
     ) -> list[dict[str, float]]:
-        """Train to the last step, from the checkpoint if there is one.
+        """Train to the last step, starting from the checkpoint if it exists.
 
         Args:
             loss_of: the loss of a step's part, by the step's number and a generator of its own: a
@@ -203,18 +203,18 @@ class TrainingLoop:
         step_ended()
 
     def _scale(self, losses: list[Tensor], kept: Tensor) -> list[Tensor]:
-        """The losses of a step's parts so far, scaled as their gradient is."""
+        """Scale the losses of a step's parts as their gradients are scaled."""
         gradients = [value.grad for value in self.trained.values() if value.grad is not None]
         torch._foreach_mul_(gradients, kept)  # pyright: ignore[reportPrivateImportUsage]
         return [loss * kept for loss in losses]
 
     def _generator(self, number: int) -> torch.Generator:
-        """Of a part of a step, counted over all steps."""
+        """Random generator of a part of a step; parts are counted over all steps."""
         parts = self.settings.accumulate
         return torch.Generator().manual_seed(self.seed * 1_000_003 * parts + number)
 
     def _count_losses(self) -> None:
-        """Add up the losses that are still on the device.
+        """Add the losses that are still on the device to the totals.
 
         Raises:
             ValueError: one of them is not finite.
@@ -251,7 +251,7 @@ class TrainingLoop:
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
-        """Within the context, the model has averaged weights."""
+        """Context manager: the model has averaged weights inside."""
         self._exchange()
         try:
             yield
@@ -310,5 +310,5 @@ class TrainingLoop:
 
 
 def _is_at_hand(loss: Tensor) -> bool:
-    """Whether reading a loss does not wait for a GPU that has the step's work before it."""
+    """Return whether reading a loss would not wait for earlier work on the GPU."""
     return loss.device.type == "cpu"

@@ -21,7 +21,7 @@ def write_card(
     settings: Mapping[str, Any],
     **more: Any,
 ) -> dict[str, Any]:
-    """Write ``card.json``.
+    """Write ``card.json`` of trained weights.
 
     Args:
         folder: folder of the weights.
@@ -49,5 +49,5 @@ def write_card(
 
 
 def _command() -> str:
-    """The command of this process, without paths of the machine."""
+    """Command line of this process, without machine-specific paths."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -35,14 +35,14 @@ _TWICE = re.compile(r"\b(\w+) \1 \1\b|\b(\w+ \w+) \2\b|\b(\w+ \w+ \w+)\b.*\b\3\b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result for an answer: a caption, or the reason why it is refused."""
+    """Result for an answer: a caption, or the reason for rejecting it."""
 
     caption: str = ""
     problem: str = ""
 
 
 def first_line(answer: str) -> str:
-    """The line of an answer that holds its sentence, without labels and quotation marks."""
+    """Line of an answer with its sentence, without labels and quotation marks."""
     lines = [line.strip() for line in answer.strip().splitlines()]
     line = next((line for line in lines if line and not line.endswith(":")), "")
     line = _LABEL.sub("", line).strip()
@@ -52,12 +52,12 @@ def first_line(answer: str) -> str:
 
 
 def wordlist(text: str) -> Counter[str]:
-    """Words of a text in lower case with their numbers, as structures are made of them."""
+    """Numbered lower-case words of a text, split like the words of structures."""
     return Counter(WORD.findall(text.lower().replace(" n't", "n't")))
 
 
 def _word_parts(words: Mapping[str, int]) -> Counter[str]:
-    """Words that hyphens join one by one, and "man" for "man's": "T shirt" is a "t-shirt"."""
+    """Words with hyphens and possessives split, so that "T shirt" equals "t-shirt"."""
     counts: Counter[str] = Counter()
     for word, number in words.items():
         for part in word.replace("’", "'").split("-"):  # noqa: RUF001
@@ -66,17 +66,17 @@ def _word_parts(words: Mapping[str, int]) -> Counter[str]:
 
 
 def caption_key(caption: str) -> str:
-    """The caption's letters: equal keys mean equal captions but for hyphens, signs and blanks."""
+    """Comparison key of a caption: its letters, without hyphens, punctuation and spaces."""
     return "".join(_LETTERS.findall(caption.lower()))
 
 
 def _without_end(line: str) -> str:
-    """A sentence without its final marks; the caller writes the full stop."""
+    """Sentence without its final punctuation; the caller adds the full stop."""
     return _END.sub(r"\1", line)
 
 
 class Judge:
-    """Accepts answers that hold all requested words, in one new plain sentence.
+    """Accepts answers that are one new plain sentence with all requested words.
 
     Args:
         known_captions: captions that must not be made again, such as the corpus'.
@@ -96,11 +96,11 @@ class Judge:
         self._accepted: set[str] = set()
 
     def remember(self, caption: str) -> None:
-        """Record a caption that an earlier run has made."""
+        """Record a caption of an earlier run."""
         self._accepted.add(caption_key(caption))
 
     def judge(self, answer: Answer, words: Sequence[str]) -> Verdict:
-        """Accept or refuse an answer; an accepted caption is recorded."""
+        """Accept or reject an answer; accepted captions are recorded."""
         line = first_line(answer.text)
         problem = answer.problem or self._problem(line, words)
         if problem:

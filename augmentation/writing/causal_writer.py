@@ -33,7 +33,7 @@ FAMILIES = ("gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smol
 
 
 class RoomyLayer(DynamicLayer):
-    """Keys and values of rows, in memory that has room for more tokens.
+    """Key-value cache of one layer, with preallocated memory for more tokens.
 
     Args:
         room: tokens of a row at most.
@@ -47,7 +47,7 @@ class RoomyLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append ``(B, heads, T, size)``, and return all so far."""
+        """Append ``(B, heads, T, size)``, and return all keys and values so far."""
         new = (key_states, value_states)
         rows, heads, tokens = key_states.shape[:3]
         if not self._stored:
@@ -69,21 +69,21 @@ class RoomyLayer(DynamicLayer):
 
 
 def can_share(network: nn.Module, longest: int) -> bool:
-    """Whether rows of up to ``longest`` tokens can share a prefix in a network of transformers."""
+    """Return whether rows of up to ``longest`` tokens can share a prefix in this network."""
     config: Any = network.config
     window = getattr(config, "sliding_window", None)
     return config.model_type in FAMILIES and (window is None or window >= longest)
 
 
 def share_prefixes(network: nn.Module) -> None:
-    """Let a network of `FAMILIES` attend to a shared prefix once it is given one."""
+    """Patch a network of `FAMILIES` so that its attention can use a shared prefix."""
     config: Any = network.config
     if config.model_type in FAMILIES:
         network.set_attn_implementation(SHARED_PREFIX)  # pyright: ignore[reportCallIssue]
 
 
 def keep_prefix(network: nn.Module, memory: DynamicCache | None) -> None:
-    """Set the common beginning of all rows, the memory of one row; None: nothing."""
+    """Set the key-value cache of the prefix that all rows share; None removes it."""
     for module in network.modules():
         place = getattr(module, "layer_idx", None)
         if place is not None:
@@ -93,7 +93,7 @@ def keep_prefix(network: nn.Module, memory: DynamicCache | None) -> None:
 
 
 def memory_of_rows(network: nn.Module, room: int) -> Cache:
-    """An empty memory of rows of up to ``room`` tokens after their prefix."""
+    """Empty key-value cache of rows with up to ``room`` tokens after their prefix."""
     config: Any = network.config
     return Cache(layers=[RoomyLayer(room) for _ in range(config.num_hidden_layers)])
 
@@ -107,7 +107,7 @@ def attend(
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Attention to the prefix and to a row's own tokens, as one softmax.
+    """Attention to the prefix and to a row's own tokens in one softmax.
 
     Args:
         module: an attention layer; its prefix are ``(K, P, D)`` keys and values.
@@ -152,7 +152,7 @@ LINE_END = "\n"
 
 
 class CausalWriter(AbstractWriter):
-    """Samples sentences; the examples that prompts share are read once for all of them.
+    """Samples sentences from a causal model; shared examples are encoded once for all prompts.
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
@@ -210,7 +210,7 @@ class CausalWriter(AbstractWriter):
             self._filling = GapFilling(self._tokenizer, end=end, max_small_words=max_small_words)
 
     def _stop_tokens(self) -> frozenset[int]:
-        """Tokens that end an answer: in running text those with a line's end, too."""
+        """Tokens that end an answer; in plain text mode also tokens with a line break."""
         stops = set(self._tokenizer.all_special_ids)
         if not self._chat:
             for text, token in self._tokenizer.get_vocab().items():
@@ -275,7 +275,7 @@ class CausalWriter(AbstractWriter):
             )
 
     def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:
-        """Tokens that all prompts begin with, and the further ones of each, at least one."""
+        """Tokens that all prompts share at the start, and one or more further tokens of each."""
         if not self._chat:
             (opening,) = self._ids([prompts[0].opening()])
             tails = self._ids([prompt.ending() for prompt in prompts])
@@ -293,7 +293,7 @@ class CausalWriter(AbstractWriter):
         return self._tokenizer(texts, add_special_tokens=False)["input_ids"]
 
     def _read_prefix(self, head: list[int], mask: Tensor, room: int) -> tuple[Any, Tensor]:
-        """The memory of rows that begin with ``head``, and their mask of what is in it."""
+        """Key-value cache of rows that begin with ``head``, and their attention mask."""
         output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
         if can_share(self._network, len(head) + room):
             keep_prefix(self._network, output[memory_key()])
@@ -311,7 +311,7 @@ class CausalWriter(AbstractWriter):
         draw: Callable[[Tensor], Tensor],
         lines: Sequence[SentenceState],
     ) -> tuple[list[list[int]], list[float]]:
-        """Tokens of each row up to the end of its line, and the sum of their log-probabilities.
+        """Sample tokens of each row up to a line break, and the sum of their log-probabilities.
 
         Rows that have ended are no longer computed.
         """
@@ -354,7 +354,7 @@ class CausalWriter(AbstractWriter):
         return answers, sums
 
     def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
-        """``(B,) int64`` tokens of ``(B, V)`` logits."""
+        """Draw tokens ``(B,) int64`` from logits ``(B, V)``."""
         if self._temperature == 0:
             return logits.argmax(1)
         values, order = (logits / self._temperature).topk(min(64, logits.shape[1]), dim=1)
@@ -365,7 +365,7 @@ class CausalWriter(AbstractWriter):
 
 
 def padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """``(B, T) int64`` tokens and their mask."""
+    """Left-padded tokens ``(B, T) int64`` and their mask."""
     longest = max(map(len, rows))
     tokens = torch.tensor([[*[0] * (longest - len(row)), *row] for row in rows])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])

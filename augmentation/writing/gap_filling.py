@@ -29,7 +29,7 @@ RequiredTokens = Sequence[tuple[str, str]]  # tokens and their slots
 
 @dataclass(kw_only=True)
 class SentenceState:
-    """A sentence that is being written.
+    """A sentence under construction.
 
     Attributes:
         words: tokens of the required words that are still missing.
@@ -59,7 +59,7 @@ def up_to_last_lexical(required: RequiredTokens) -> RequiredTokens:
 def determiners_before(
     required: RequiredTokens, position: int, lemmatizer: Lemmatizer
 ) -> list[str]:
-    """Determiners before a required word, if a noun follows, perhaps after adjectives."""
+    """Determiners before a required word, if a noun follows, possibly after adjectives."""
     slots = [slot for _, slot in required[position:]]
     noun = next((n for n, slot in enumerate(slots) if slot not in BEFORE_NOUNS), len(slots))
     if slots[noun : noun + 1] != ["N"]:
@@ -73,7 +73,7 @@ def determiners_before(
 
 
 class GapFilling:
-    """Chooses tokens that write required words in order, with few small words before each.
+    """Chooses tokens that write required words in order, with few small words between them.
 
     Args:
         tokenizer: tokenizer of the language model; small words of several tokens are not used.
@@ -91,7 +91,7 @@ class GapFilling:
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
     def new_sentences(self, words: Sequence[RequiredTokens]) -> list[SentenceState]:
-        """New sentences with the required words of each, see `up_to_last_lexical`."""
+        """Start sentences with the required words of each, see `up_to_last_lexical`."""
         return [self._line(up_to_last_lexical(required)) for required in words]
 
     def _line(self, words: RequiredTokens) -> SentenceState:
@@ -108,7 +108,7 @@ class GapFilling:
     def choose(
         self, logits: Tensor, sentences: Sequence[SentenceState], draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """The next token of each sentence; it is added to the sentence.
+        """Choose the next token of each sentence, and append it.
 
         Args:
             logits: ``(B, V)``.
@@ -129,7 +129,7 @@ class GapFilling:
         return tokens
 
     def _allowed(self, line: SentenceState) -> list[int]:
-        """Tokens that may come next."""
+        """Tokens that are allowed next."""
         if line.begun:
             return [line.begun[0]]
         if not line.words:
@@ -151,7 +151,7 @@ class GapFilling:
 
 
 def _append_token(line: SentenceState, token: int) -> None:
-    """Add a token to a sentence."""
+    """Append a token to a sentence."""
     if line.begun:
         line.begun.pop(0)
     elif line.words and token == (line.capital or line.words[0])[0]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A question with an instruction and examples.
+    """A prompt with an instruction, examples and a question.
 
     Attributes:
         instruction: the task; empty for a model that was taught it.
@@ -24,7 +24,7 @@ class Prompt:
     required_tokens: tuple[tuple[str, str], ...] = ()
 
     def opening(self) -> str:
-        """The running text before the question: the same for prompts of the same examples."""
+        """Text before the question, equal for prompts with the same examples."""
         question, answer = self.names
         example_texts = [
             f"{question}: {example_question}\n{answer}: {example_answer}"
@@ -33,11 +33,11 @@ class Prompt:
         return "\n\n".join([*filter(None, [self.instruction]), *example_texts, f"{question}:"])
 
     def ending(self) -> str:
-        """The running text after `opening`; the answer is a sentence and a line's end."""
+        """Text after `opening`; the model answers with a sentence and a line break."""
         return f" {self.question}\n{self.names[1]}:"
 
     def messages(self) -> list[dict[str, str]]:
-        """The prompt as turns of a chat, by user and assistant alternately.
+        """The prompt as chat messages, alternating between user and assistant.
 
         The instruction begins the first one: models without a separate turn (``system``), such as
         Mistral's, drop or refuse it.

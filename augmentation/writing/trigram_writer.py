@@ -27,7 +27,7 @@ MAX_SMALL_WORDS = 2  # more would make too many combinations
 
 
 class TrigramWriter(AbstractWriter):
-    """Writes small words between the required ones, as `GapFilling` lets a language model do.
+    """Inserts small words between required words by trigram counts, under `GapFilling`'s rules.
 
     The small words before each required word (none, a determiner, a particle, or both) are drawn by
     the probability of them and the required word after the two words before.

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A language model's text, or why there is none.
+    """A language model's text, or the reason why there is none.
 
     ``likelihood`` is the mean log-probability of its tokens, None where the model gives none.
     """
@@ -46,11 +46,11 @@ class AbstractWriter(ABC):
     uses_gpu: bool = True
 
     def learn(self, captions: Sequence[str]) -> None:  # noqa: B027 (most need not do anything)
-        """Learn the corpus that prompts come from; pretrained models need not."""
+        """Learn from the corpus that prompts are made of; pretrained models ignore this call."""
 
     @abstractmethod
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
-        """An answer a prompt, in order.
+        """Return one answer for each prompt, in order.
 
         Args:
             prompts: prompts with the same examples.
@@ -64,7 +64,7 @@ class AbstractWriter(ABC):
 
 
 class ServerWriter(AbstractWriter):
-    """Any server with OpenAI's chat interface (llama.cpp, vLLM, Ollama and others).
+    """Client of a server with OpenAI's chat API (llama.cpp, vLLM, Ollama and others).
 
     An answer that is cut off, refused by the model or by the server's filter is none.
 
@@ -109,7 +109,7 @@ class ServerWriter(AbstractWriter):
         )
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
-        """See `AbstractWriter`; a server may ignore the seed."""
+        """See `AbstractWriter`; some servers ignore the seed."""
         questions = [
             Question(messages=prompt.messages(), seed=seed + number)
             for number, prompt in enumerate(prompts)
@@ -124,7 +124,7 @@ class ServerWriter(AbstractWriter):
 
 
 def _text_of(reply: Any) -> str:
-    """The text of a chat of llama.cpp.
+    """Text of a llama.cpp chat response.
 
     Raises:
         TypeError, LookupError: it has another form.
@@ -136,7 +136,7 @@ def _text_of(reply: Any) -> str:
 
 
 class LlamaCppWriter(AbstractWriter):
-    """A model file of llama.cpp, such as the paper's Mistral-7B-Instruct in 8 bits.
+    """A llama.cpp model file, such as the paper's Mistral-7B-Instruct in 8 bits.
 
     Args:
         path: a ``.gguf`` file, or a folder with one.
@@ -173,7 +173,7 @@ class LlamaCppWriter(AbstractWriter):
         )
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
-        """See `AbstractWriter`; one by one, as llama.cpp caches the common part."""
+        """See `AbstractWriter`; prompts run one by one, as llama.cpp caches their common start."""
         answers = []
         for number, prompt in enumerate(prompts):
             reply = self._model.create_chat_completion(
