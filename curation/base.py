@@ -277,8 +277,8 @@ class AbstractSpanDoubt(ABC):
         if not self.text or sample.caption[self.start : self.stop] != self.text:
             raise ValueError(
                 f"a score doubts {self.text!r} at character {self.start} of "
-                f"{sample.sample_id!r}, where its caption {sample.caption!r} has no such text: "
-                "records must be of the present captions"
+                f"{sample.sample_id!r}, but the caption {sample.caption!r} does not have this text "
+                "there: score the present captions"
             )
 
 

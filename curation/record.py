@@ -52,8 +52,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     records = read_json(path, list) if path.is_file() else []
     if not all(map(_is_record, records)):
         raise ValueError(
-            f"{path} holds other data than records of epochs: it was damaged; resume or repeat "
-            "the run, which writes it again, or remove it"
+            f"{path} is damaged: it does not hold records of epochs; resume or repeat the run to "
+            "write the file again, or delete the file"
         )
     return records
 

@@ -243,4 +243,4 @@ def _summary(problems: Mapping[Job, str], total: int) -> str:
     for problem in problems.values():
         counts[problem] = counts.get(problem, 0) + 1
     causes = ", ".join(f"{count} x {problem}" for problem, count in sorted(counts.items()))
-    return f"{len(problems)} of {total} pictures could not be made ({causes}); samples stay as is"
+    return f"{len(problems)} of {total} images failed ({causes}); their samples stay unchanged"

@@ -354,4 +354,4 @@ def _optional(package: str, remedy: str) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"generating pictures needs {package}: {remedy}") from error
+        raise ModuleNotFoundError(f"generating images needs {package}: {remedy}") from error

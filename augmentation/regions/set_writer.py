@@ -339,7 +339,7 @@ def _no_pictures_message(refused: Mapping[str, int], report: Mapping[str, Any]) 
     """Error text if no image was rendered; the method's counts show which data are missing."""
     facts = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
     return (
-        f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
+        f"no image was rendered; rejected: {dict(refused) or 'nothing proposed'}; found: "
         f"{facts or 'nothing'}; check that captions name objects that have boxes (the annotations, "
         "or steps=[take_detections]), or widen the settings that the reasons name"
     )

@@ -80,7 +80,7 @@ class Realiser:
         self._realised.add(variable)
         subject, arguments, passive = self._arguments(variable)
         if subject is None:
-            raise ValueError(f"{self._verb(variable)!r} has nobody to do it")
+            raise ValueError(f"{self._verb(variable)!r} has no subject")
         if is_attribute(self.graph, variable):
             return self._attributed(variable, subject.target)
         self._subject = subject.target
@@ -95,7 +95,7 @@ class Realiser:
         for event in events:
             subject, verb = self._arguments(event)[0], self._verb(event)
             if subject is None or verb in (*STATIVE_VERBS, "be") or is_attribute(self.graph, event):
-                raise ValueError("events are joined of somebody who does something")
+                raise ValueError("joined events need a subject and a verb of action")
             by_subject.setdefault(subject.target, []).append(event)
         pieces: list[Piece] = []
         for first, *others in by_subject.values():
@@ -211,7 +211,7 @@ class Realiser:
         verb = self._verb(variable)
         if subject is not None and subject.target not in self._realised:
             if edge.role != "time":
-                raise ValueError("a clause of somebody else is said only with 'while'")
+                raise ValueError("a clause with another subject needs 'while'")
             agent = self.noun_phrase(subject.target)
             style, self.style = self.style, "progressive"
             form = self._verb_form(variable, self.is_plural(subject.target), passive)
@@ -238,7 +238,7 @@ class Realiser:
         if variable in self._realised:
             return _words(self._repeated(variable))
         if self.graph.nodes[variable].names[0].word in POSSESSIVES:
-            raise ValueError("nobody knows who is meant")
+            raise ValueError("a pronoun has no known referent")
         self._realised.add(variable)
         before, owner = self._premodifiers(variable)
         if owner:
@@ -251,13 +251,13 @@ class Realiser:
 
     def _refuse_not(self, variable: str) -> None:
         if self.graph.is_negated(variable):
-            raise ValueError("no word says that a list or something of an owner is not there")
+            raise ValueError("a negated list or possession has no wording")
 
     def _repeated(self, variable: str) -> str:
         """Pronoun for a repeated object: "it", or "itself" if it is also the subject."""
         word = self._pronoun(variable, object_form=True)
         if word == "them" and not self.is_plural(variable):
-            raise ValueError("nobody knows whether somebody is he or she")
+            raise ValueError("the pronoun of a person is unknown")
         reflexives = {"them": "themselves", "him": "himself", "her": "herself", "it": "itself"}
         return reflexives[word] if variable == self._subject else word
 
@@ -267,7 +267,7 @@ class Realiser:
         for number, edge in enumerate(parts):
             last = number == len(parts) - 1
             if edge.target in self._realised:
-                raise ValueError("no list holds what was named before it")
+                raise ValueError("a list contains an object that was named before")
             if number:
                 pieces += _words(self.graph.nodes[variable].concept if last else ",")
             pieces += self.noun_phrase(edge.target)

@@ -54,7 +54,7 @@ IGNORED = -100  # label of the question's tokens
 
 
 class Lessons:
-    """Training data: captions with prompts, which are drawn anew each time.
+    """Training data: captions with prompts; each draw makes new prompts.
 
     Args:
         captions: pairs of a caption and its own sentence template.

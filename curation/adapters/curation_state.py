@@ -36,8 +36,8 @@ def read_state(path: Path) -> dict[str, Any]:
             _put(state, name.split("."), tensor)
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise ValueError(
-            f"{path}: not a state of curation ({error}): it was damaged or cut off; restore it, or "
-            "start from scratch with first_epoch=0"
+            f"{path} is not a readable state of curation ({error}); restore the file, or start "
+            "from scratch with first_epoch=0"
         ) from error
     return state
 

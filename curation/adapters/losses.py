@@ -155,9 +155,9 @@ def _spans_in(row: Sequence[int], caption: str, tokenizer: Any) -> list[Span]:
             return [*[_EMPTY] * first, *(_stripped(span, caption) for span in spans), *after]
     told = shorten(caption, 60, placeholder="...")
     raise ValueError(
-        f"the labels do not hold all tokens of {told!r}, so losses have no sentences: raise the "
-        "length at which captions are cut (max_length), label whole captions as they are, and give "
-        "the tokenizer that makes the labels"
+        f"the labels lack tokens of {told!r}, so losses cannot be assigned to sentences: raise "
+        "max_length, which truncates captions, label complete unchanged captions, and give the "
+        "tokenizer that makes the labels"
     )
 
 

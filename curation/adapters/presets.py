@@ -43,8 +43,8 @@ def preset(name: str, *overrides: str) -> Policy:
     for override in overrides:
         if not _is_of_curation(override):
             raise ValueError(
-                f"{override!r}: a policy has keys that begin with curation. only, and other groups "
-                "below it, such as matching@curation.score.pairs"
+                f"{override!r} does not belong to a policy: use keys that begin with curation., or "
+                "groups below curation, such as matching@curation.score.pairs"
             )
     try:
         with _no_hydra_app():

@@ -279,8 +279,8 @@ def _add(
     for samples, line in zip(photos, lines, strict=False):
         if line["image_id"] != samples[0].image_id:
             raise ValueError(
-                f"shard {shard}: has {line['image_id']!r} where the data have "
-                f"{samples[0].image_id!r}; were the annotations changed?"
+                f"shard {shard} holds {line['image_id']!r}, but the dataset has "
+                f"{samples[0].image_id!r} there; use the annotations of the shard"
             )
         records[line["image_id"]] = line
         number += 1
@@ -564,8 +564,8 @@ def capfilt(
     where = chosen_spread(spread)
     if chosen is not None and not isinstance(where, Local):
         raise ValueError(
-            "shard=I/N is for processes that the user starts; leave it out with spread= other than "
-            "local, or give shard=merge"
+            "shard=I/N works only with spread=local: remove shard= to use another spread=, or set "
+            "shard=merge"
         )
     used = {
         "captioner": None if parts == "filter" else plain(captioner),

@@ -353,10 +353,10 @@ def _to_siblings(vectors: Floats, row: int, others: Rows) -> float:
 def _note(mixture: Mixture, space: str, count: int, what: str = "captions") -> str:
     if mixture.separation < _WEAK:
         return (
-            f"{space} can hardly tell these {what} from random ones (AUC {mixture.separation:.2f}),"
-            " so nothing is flagged; give a stronger space"
+            f"{space} can hardly tell these {what} from random pairs (AUC "
+            f"{mixture.separation:.2f}), so nothing is flagged; choose a better embedding space"
         )
     return (
-        f"of {count:,} {what} about {mixture.share:.1%} are estimated to be wrong; {space} tells "
-        f"given from random ones with AUC {mixture.separation:.3f}"
+        f"about {mixture.share:.1%} of {count:,} {what} are estimated to be wrong; {space} tells "
+        f"given from random pairs with AUC {mixture.separation:.3f}"
     )

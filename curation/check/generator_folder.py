@@ -466,13 +466,13 @@ def _list_notes(texts: Sequence[Path], photos: Sequence[Path], root: Path) -> It
             lines = [line.removeprefix("./") for line in lines if line and line[0] != "#"]
             gone = [x for x in lines if x not in by_name and x.rpartition("/")[2] not in by_name]
             if gone:
-                said = f"{path.name} names {len(gone)} photos that are not there ({gone[0]})"
+                said = f"{path.name} names {len(gone)} missing photos, such as {gone[0]}"
                 yield Note("lists", said, tuple((name, "not there") for name in gone))
             known = [by_name.get(x) or by_name.get(x.rpartition("/")[2]) for x in lines]
             held = {photo.parent for photo in known if photo is not None}
             number = len({photo.parent for photo in photos})
             if len(held) == 1 < number and split_of(path.stem) == "val":
-                said = f"all photos of {path.name} are of one of {number} folders"
+                said = f"all photos in {path.name} are from one of {number} folders"
                 yield Note("lists", said, ((path.name, _below(held.pop(), root)),))
 
 

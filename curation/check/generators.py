@@ -245,7 +245,7 @@ def _valued(
     if found and len(found) > most * total:
         return Scores(
             values=np.zeros(number, np.float32),
-            note=f"{len(found):,} of {total:,} captions {habit}; so none is flagged for it",
+            note=f"{len(found):,} of {total:,} captions {habit}, so none is flagged for this",
         )
     return Scores.of(number, found)
 
@@ -365,7 +365,7 @@ def set_notes(evidence: Evidence) -> list[Note]:
     texts = _own_words(evidence)
     notes = [*_trigger_notes(evidence)]
     if not texts:
-        said = "captions have nothing but trigger and class: photos alone say what varies"
+        said = "captions contain only trigger and class: only the photos show what varies"
         notes.append(Note("bare", said))
     if len(texts) >= FEWEST:
         notes += _word_notes(evidence, texts)

@@ -195,11 +195,11 @@ def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacemen
         caption = samples[row].caption
         others = [samples[r].caption for r in rows_by_image[samples[row].image_id] if r != row]
         if surest.probability < threshold:
-            why = f"a chance of {surest.probability:.2f} is below {threshold:g}"
+            why = f"its probability {surest.probability:.2f} of being wrong is below {threshold:g}"
         elif any(doubt.probability >= result.thresholds[NAME] for doubt in further):
-            why = "a second word is in doubt"
+            why = "a second word is doubtful"
         elif not support_of(surest, caption, others).is_firm:
-            why = f"too few other captions say {surest.alternative!r} of the same thing"
+            why = f"too few other captions say {surest.alternative!r} about the same thing"
         else:
             why = not_fitting(caption, surest)
         yield row, replacement(caption, surest), why

@@ -344,7 +344,7 @@ class CheckResult:
             return ""
         values = self.scores[check.name].values[rows]
         return (
-            f"  {len(rows):7,}  less sure of {check.name}: the next below the threshold, chance "
+            f"  {len(rows):7,}  less sure of {check.name}: just below the threshold, probability "
             f"{values.min():.2f} to {values.max():.2f}; on the page, not flagged"
         )
 

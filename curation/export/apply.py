@@ -168,8 +168,8 @@ def apply_to_files(
     if format is not None or _is_folder(first):
         if images is not None or len(annotations) > 1:
             raise ValueError(
-                f"{first}: --images, and several files, are for a new file: leave --format out, "
-                "and give files, not folders"
+                f"{first}: --images and several input files work only without --format and "
+                "without folders: remove --format, and name only files"
             )
         return _apply_to_folder(journal, first, out, split, format, photos, reading)
     if photos is not None:
@@ -184,7 +184,7 @@ def apply_to_files(
     if is_plain:
         edited = _read_plain(journal, annotations, split, images, reading)
     elif images is not None:
-        raise ValueError(f"{first}: takes no --images, which are for COCO's JSON and token files")
+        raise ValueError(f"{first}: --images works only with COCO JSON and token files: remove it")
     else:
         edited = _read_set(journal, first, split, reading)
     header, _ = read_journal(journal)
@@ -404,7 +404,7 @@ def _write_file(edited: Edited, path: Path, name: str) -> int:
         write_karpathy(curated, path, name=name)
     elif len(splits) > 1 and path.suffix not in (".json", ".jsonl"):
         raise ValueError(
-            f"{path}: a file of this format holds one split, and the set has "
+            f"{path}: a file of this format holds one split, but the dataset has "
             f"{', '.join(map(str, splits))}: choose --format, which writes a folder with all, or "
             "give --out FILE.csv"
         )
@@ -459,9 +459,7 @@ def read_annotations(
             f"{first} holds {kind}, which can only be read as a single file: give one file"
         )
     if (kind == "Karpathy's JSON") != (split is not None):
-        remedy = (
-            "say which with --split" if split is None else "it has no splits: leave --split out"
-        )
+        remedy = "say which with --split" if split is None else "it has no splits: remove --split"
         raise ValueError(f"{first} was read as {kind}; {remedy}")
     if images is not None and kind not in ("COCO captions", "a token file"):
         raise ValueError(f"{first} was read as {kind}: remove --images")

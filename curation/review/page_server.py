@@ -156,7 +156,7 @@ def serve(application: Application, *, host: str, port: int, token: str) -> Page
     except (OSError, OverflowError) as error:
         remedy = "choose another address with --host"
         if getattr(error, "errno", None) == errno.EADDRINUSE:
-            remedy = "another program listens there: end it, or choose another --port (0 for any)"
+            remedy = "stop the program that uses this port, or choose another --port (0 for any)"
         elif isinstance(error, OverflowError) or error.errno == errno.EACCES:
             remedy = "choose a --port from 1024 to 65535"
         raise OSError(f"cannot listen on {host}, port {port} ({error}); {remedy}") from error
@@ -184,7 +184,7 @@ def _check_loopback(host: str, port: int) -> None:
     if not safe:
         raise ValueError(
             f"--host must be an address of this machine alone, such as 127.0.0.1: got {host!r}; "
-            "people at other machines come in by SSH, which knows who they are: "
+            "from another machine, open the page through an SSH tunnel: "
             f"ssh -L {port}:127.0.0.1:{port} THIS_MACHINE"
         )
 

@@ -153,12 +153,10 @@ class SentenceJoint(AbstractSentenceScore):
         weights: Mapping[str, PositiveFloat] | None = None,
     ) -> None:
         if len(parts) < 2:
-            raise ValueError(f"a joint score needs two parts or more: got {sorted(parts)}")
+            raise ValueError(f"a joint score needs at least two parts: got {sorted(parts)}")
         weights = dict.fromkeys(parts, 1.0) if weights is None else dict(weights)
         if weights.keys() != parts.keys() or not all(value > 0 for value in weights.values()):
-            raise ValueError(
-                f"weights must be positive, one for each of {sorted(parts)}: got {weights}"
-            )
+            raise ValueError(f"each of {sorted(parts)} needs one positive weight: got {weights}")
         self._parts, self._weights = dict(parts), weights
         self.name = f"joint score of a sentence by {' and '.join(parts)}"
 

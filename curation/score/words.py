@@ -504,7 +504,7 @@ class SecondLook(AbstractWordScore):
     ) -> None:
         if not pairs:
             raise ValueError(
-                "a second look needs a matching model: set matching@curation.score.pairs.NAME="
+                "a second look needs a matching model: set matching@curation.score.pairs.NAME=MODEL"
             )
         self.words, self._pairs = words, dict(pairs)
         self.least, self.num_sound, self.seed = least, num_sound, seed

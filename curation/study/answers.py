@@ -283,7 +283,7 @@ def _categories(ticked: Collection[str], where: str) -> tuple[str, ...]:
 
 def _read_database(path: Path, placed: Sequence[Placed]) -> list[Annotation]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: name a study's answers")
+        raise FileNotFoundError(f"{path} does not exist: name the file with a study's answers")
     try:
         with closing(sqlite3.connect(path)) as connection:
             found = connection.execute("SELECT fingerprint FROM study").fetchone()
@@ -307,8 +307,8 @@ def _read_database(path: Path, placed: Sequence[Placed]) -> list[Annotation]:
 def _check_study(where: str, found: object, expected: str) -> None:
     if found != expected:
         raise ValueError(
-            f"{where}: answers on other pictures, captions, losses or sets; give the IMAGES, "
-            "--sets, --set-size and --seed that its tasks were written with"
+            f"{where}: the answers belong to other images, captions, losses or sets; use the "
+            "IMAGES, --sets, --set-size and --seed with which the tasks were written"
         )
 
 

@@ -64,7 +64,7 @@ def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
         ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
         FileNotFoundError: no such file.
     """
-    remedy = "so it is not shown; move it there, or name its folder with --within"
+    remedy = "so it is not shown; move the image there, or name its folder with --within"
     real = check_inside(path, folders, remedy=remedy)
     if not real.is_file():
         raise FileNotFoundError(
@@ -149,8 +149,8 @@ def read_items(source: str | Path, within: Sequence[str | Path] = ()) -> list[It
     if (folder / "config.yaml").is_file():
         return _run_items(folder, roots)
     raise FileNotFoundError(
-        f"{folder}: neither a manifest ({' or '.join(NAMES)}) nor a run; docs/cards/study.md says "
-        "what the manifest holds"
+        f"{folder} is not a run folder and holds no manifest ({' or '.join(NAMES)}); "
+        "docs/cards/study.md describes the manifest"
     )
 
 

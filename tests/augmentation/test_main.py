@@ -82,7 +82,7 @@ def test_pairs_may_be_continued_with_another_cache_and_other_numbers(detected, t
 
 
 def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_path) -> None:
-    with pytest.raises(ValueError, match="no picture was made") as error:
+    with pytest.raises(ValueError, match="no image was rendered") as error:
         call(augment, detected("blind", lambda region: None))
     assert "'photos with boxes': 0" in str(error.value)
     assert "\n" not in str(error.value)

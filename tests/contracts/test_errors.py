@@ -198,7 +198,7 @@ COMMAND_ROWS = [
     ("curate apply nowhere photo.jpg --out x.jsonl", "nowhere does not exist; was the run trained"),
     ("curate capfilt", "captioner.captioner.name: must be given (text)"),
     ("curate corrections there nowhere x", "captions by SOURCE"),
-    ("curate study nowhere --out x", "nowhere: neither a manifest (manifest.jsonl or "),
+    ("curate study nowhere --out x", "nowhere is not a run folder and holds no manifest"),
     ("demo num_epoch=3", "num_epoch: there is no such key; did you mean num_epochs?"),
     ("diverse-captions run=nowhere", "nowhere/config.yaml does not exist; is this a run folder?"),
     ("find-lr data=own data.root=nowhere", "nowhere: no such folder in "),

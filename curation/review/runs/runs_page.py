@@ -126,7 +126,7 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
     data = sorted({str(run.run.setting("data.name")) for g in all_groups for run in g.runs})
     if len(data) > 1:
         raise ValueError(
-            f"runs of different data ({', '.join(data)}) must not share a column; "
+            f"runs with different data ({', '.join(data)}) cannot share one table; "
             "`captioning compare` scores two runs on one test set"
         )
     runs = [_named(run.run, group.key) for group in all_groups for run in group.runs]

@@ -216,7 +216,7 @@ def read_label_studio(
         if sample is None or sample.caption != task.caption:
             raise ValueError(
                 f"{task.where}: {json.dumps(task.sample_id)} with this caption is not in "
-                f"{roster.name}: name the unchanged set of the suspects"
+                f"{roster.name}: name the unchanged dataset of the suspects"
             )
         if task.verdict is not None:
             decided[task.sample_id] = _edit(task, epoch)
@@ -316,8 +316,8 @@ class Decisions:
         for task in read_tasks(path) if path.exists() else ():
             if captions.get(task.sample_id, task.caption) != task.caption:
                 raise ValueError(
-                    f"{task.where}: {task.sample_id} has another caption there; these are "
-                    "decisions on another set: name another file by --decisions"
+                    f"{task.where}: {task.sample_id} has another caption, so these decisions "
+                    "belong to another dataset: choose another file with --decisions"
                 )
             self._tasks[task.sample_id] = task.content
             self._texts[task.sample_id] = _text(task.content, task.where)

@@ -59,11 +59,11 @@ def check_no_shard(photo: Path, why: str) -> None:
 
     Args:
         photo: path of the photo.
-        why: ends the words "a photo in a shard, which".
+        why: end of the text "... is in a shard, which".
     """
     if place_in_shard(photo):
         raise ValueError(
-            f"{photo}: a photo in a shard, which {why}: write the set with its photos first "
+            f"{photo} is in a shard, which {why}: export the dataset with its photos first "
             "(captioning check --export imagefolder)"
         )
 
@@ -89,8 +89,8 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
         suspects = list(_of_table(table))
         if suspects and not any(photo_exists(suspect.photo) for suspect in suspects):
             raise ValueError(
-                f"{table}: {suspects[0].photo} and all other photos are missing; start this in the "
-                f"folder in which captioning check was started"
+                f"{table}: {suspects[0].photo} and all other photos are missing; run this in the "
+                "folder in which captioning check was started"
             )
     else:
         record = read_run(source)
@@ -102,10 +102,10 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
 
 def _reason_of_none(is_check: bool, top: int | None) -> str:
     if is_check:
-        return "nothing is flagged in it"
+        return "the check flagged no caption"
     if top is None:
-        return "its policy changed no caption; --top N takes those of the highest loss"
-    return "every caption or photo with a loss had been replaced before; without --top you see them"
+        return "its policy changed no caption; use --top N for the captions of highest loss"
+    return "every caption or photo with a loss was replaced; remove --top to see the replaced ones"
 
 
 def _of_table(path: Path) -> Iterator[Suspect]:
@@ -178,7 +178,7 @@ def _of_losses(record: RunRecord, top: int) -> Iterator[Suspect]:
     if top < 1:
         raise ValueError(f"--top must be at least 1: got {top}")
     if not record.epochs:
-        raise ValueError("the run kept no losses; train with curation=track")
+        raise ValueError("the run recorded no losses; train with curation=track")
     losses, epoch = record.history[-1].copy(), record.epochs[-1]
     by_id, journal = record.view.roster.by_id, record.view.journal
     # the losses of these are of other captions or photos than people are shown

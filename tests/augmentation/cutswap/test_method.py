@@ -307,7 +307,9 @@ def test_why_nothing_was_made_is_said(parser, animals, tmp_path):
     bare = build_roster("bare", [replace(sample, regions=()) for sample in animals.samples])
     augmenter = method(parser)
     augmenter.threshold(bare)
-    with pytest.raises(ValueError, match="no picture was made; refused: nothing proposed") as error:
+    with pytest.raises(
+        ValueError, match="no image was rendered; rejected: nothing proposed"
+    ) as error:
         write(augmenter, bare, tmp_path / "bare", report=augmenter.report)
     message = str(error.value)
     assert "boxes to cut out: none" in message

@@ -94,7 +94,7 @@ def test_a_failed_picture_leaves_its_sample_alone_and_the_others_get_theirs(
     pictures = source(tmp_path).images(requests, seed=0)
     assert [picture.path is None for picture in pictures] == [False, False, True, False]
     assert pictures[2].problem == problem
-    assert f"1 of 4 pictures could not be made (1 x {problem})" in caplog.text
+    assert f"1 of 4 images failed (1 x {problem})" in caplog.text
     assert len(list(tmp_path.rglob("*.png"))) == 3
 
 

@@ -249,5 +249,5 @@ def test_most_captions_decide_on_a_plural(parser: SpacyParser):
 def test_what_belongs_to_somebody_not_named_before(parser: SpacyParser):
     for caption in ("A catcher is holding his glove.", "Two dirtbikers are riding their bikes."):
         assert sentence(grounded(parser, caption)) == caption
-    with pytest.raises(ValueError, match="nobody knows who is meant"):
+    with pytest.raises(ValueError, match="a pronoun has no known referent"):
         sentence(grounded(parser, "He is jumping over a hurdle."))

@@ -302,7 +302,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
         read_run(tmp_path)
     state = (details / "state.safetensors").read_bytes()
     (details / "state.safetensors").write_bytes(state[:100])
-    with pytest.raises(ValueError, match="state.safetensors: not a state of curation"):
+    with pytest.raises(ValueError, match="state.safetensors is not a readable state of curation"):
         opened(tmp_path)
     manifest = json.loads((details / "manifest.json").read_text())
     (details / "manifest.json").write_text(json.dumps(manifest | {"seed": "x"}))

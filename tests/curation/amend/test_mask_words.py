@@ -125,7 +125,7 @@ def test_records_of_other_captions_are_refused() -> None:
 
     view = make_view()
     with pytest.raises(
-        ValueError, match=r"doubts 'red' at character 3 of 'a'.*of the present captions"
+        ValueError, match=r"doubts 'red' at character 3 of 'a'.*score the present captions"
     ):
         MaskWords(score=Late(RIVALS)).amend(context_of(view), everything(view))
     with pytest.raises(ValueError, match=r"doubts '' at character 2 of 'a'"):

@@ -203,7 +203,7 @@ def test_the_next_ten_below_the_threshold_are_told_as_less_sure(tmp_path: Path) 
     numbers = [item["caption"].split()[-1] for item in fit["less_sure"]]
     assert len(fit["items"]) == fit["count"] == 5
     assert numbers == ["12.", "11.", "11.", "10.", "10.", "9.", "9.", "8.", "8.", "7."]
-    assert "10  less sure of fit: the next below the threshold, chance 0.31 to 0.50" in (
+    assert "10  less sure of fit: just below the threshold, probability 0.31 to 0.50" in (
         result.summary()
     )
     assert not any(result.issues[row]["flag"] for row in range(25))

@@ -456,7 +456,7 @@ def test_a_space_that_knows_nothing_of_the_photos_flags_none() -> None:
     check = next(check for check in CHECKS if check.name == "fit")
     scores = check.score(seen)
     assert np.isnan(scores.values).all()
-    assert "give a stronger space" in scores.note
+    assert "choose a better embedding space" in scores.note
 
 
 def test_too_few_photos_are_not_judged_by_a_space() -> None:

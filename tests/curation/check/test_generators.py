@@ -278,7 +278,7 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     assert "10_ohwx dog/p3.png" in found["wrong_endings"]
     assert "über p4.png" in found["names"]
     assert "p5.txt" in found["byte_order_marks"]
-    assert found["lists"] == "val.txt names 1 photos that are not there (not_there.png)"
+    assert found["lists"] == "val.txt names 1 missing photos, such as not_there.png"
     assert "2 sizes" in found["sizes"]
 
 

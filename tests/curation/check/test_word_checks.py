@@ -309,8 +309,10 @@ def test_the_cleaned_set_has_the_mended_captions_and_the_journal_says_so(
         "'orange' is estimated to be wrong with a chance of 0.95; the photo's other captions say "
         "'blue'"
     )
-    assert edits[2]["reason"].endswith("not mended: a chance of 0.60 is below 0.8")
-    assert edits[4]["reason"].endswith("not mended: a second word is in doubt")
+    assert edits[2]["reason"].endswith(
+        "not mended: its probability 0.60 of being wrong is below 0.8"
+    )
+    assert edits[4]["reason"].endswith("not mended: a second word is doubtful")
     assert "words replaced: 2; 2 flagged captions were not mended" in capsys.readouterr().out
     card = (tmp_path / "clean" / "README.md").read_text()
     assert "| `check` | caption replaced | 2 |" in card

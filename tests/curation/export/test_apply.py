@@ -251,7 +251,7 @@ def test_the_annotations_are_never_written_over(tmp_path, capsys):
     ("write", "change", "message"),
     [
         (write_karpathy, [], "say which with --split"),
-        (write_coco, ["--split", "train"], "leave --split out"),
+        (write_coco, ["--split", "train"], "remove --split"),
         (write_jsonl, ["--images", "list.txt"], "was read as JSON Lines: remove --images"),
         (write_coco, ["--out", "x.xml"], "the suffix sets the format: .json"),
     ],

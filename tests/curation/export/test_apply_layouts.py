@@ -337,8 +337,8 @@ def test_photos_that_are_gone_are_needed_by_none(tmp_path: Path, monkeypatch) ->
     ("write", "words", "message"),
     [
         (exported("parquet"), ["{set}/data/data-00000-of-00001.parquet"], "give {set}/data"),
-        (a_csv, ["{set}", "--images", "x.txt"], "--images, and several files, are for a new file"),
-        (a_csv, ["{set}/captions.csv", "--images", "x.txt"], "takes no --images"),
+        (a_csv, ["{set}", "--images", "x.txt"], "--images and several input files work only"),
+        (a_csv, ["{set}/captions.csv", "--images", "x.txt"], "--images works only with COCO JSON"),
         (a_csv, ["{set}/captions.csv", "--photos", "copy"], "choose a folder with --format"),
         (a_csv, ["{set}", "--out", "{set}"], "is not empty"),
         (a_csv, ["{set}", "--split", "train"], "but not all captions are those"),

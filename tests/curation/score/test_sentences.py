@@ -67,7 +67,7 @@ def test_losses_that_nobody_measured_are_refused() -> None:
 
 def test_a_joint_score_needs_parts_and_weights_of_their_names() -> None:
     part = ToySentences({})
-    with pytest.raises(ValueError, match=r"needs two parts or more: got \['a'\]"):
+    with pytest.raises(ValueError, match=r"needs at least two parts: got \['a'\]"):
         SentenceJoint(parts={"a": part})
-    with pytest.raises(ValueError, match=r"weights must be positive, one for each of \['a', 'b'\]"):
+    with pytest.raises(ValueError, match=r"each of \['a', 'b'\] needs one positive weight"):
         SentenceJoint(parts={"a": part, "b": part}, weights={"a": 1.0})

@@ -191,7 +191,7 @@ def test_decisions_of_others_stay_and_wrong_ones_are_refused(tmp_path) -> None:
     assert last.of(suspect("1")) == Decision(verdict="correct", correction="a new one")
     assert last.of(suspect("2")) is None
     assert last.of(suspect("3")) == Decision(verdict="keep")
-    with pytest.raises(ValueError, match="task 1: 1 has another caption there"):
+    with pytest.raises(ValueError, match="task 1: 1 has another caption"):
         Decisions(path=path, suspects=[suspect("1", "b")])
     wrong = (("correct", " "), ("keep", "x"), ("maybe", ""), ("correct", "x" * 3000))
     for verdict, correction in wrong:

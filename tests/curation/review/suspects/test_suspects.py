@@ -275,7 +275,7 @@ def test_a_loss_stands_beside_the_caption_that_it_is_of(run: RunRecord, tmp_path
     ]
     alone = replace(record, history=np.array([[np.nan, 9.0, np.nan, np.nan]]), epochs=[3])
     monkeypatch.setattr(suspects, "read_run", lambda folder: alone)
-    with pytest.raises(ValueError, match="had been replaced before; without --top you see them"):
+    with pytest.raises(ValueError, match="was replaced; remove --top to see"):
         read_suspects(tmp_path / "run", top=3)
 
 
@@ -310,7 +310,7 @@ def test_nothing_suspected_is_said(checked: Path, tmp_path: Path, capsys) -> Non
     table.write_text(table.read_text().replace(",True,", ",False,"))
     arguments = ["curate", "suspects", str(checked), "--out", str(tmp_path / "new")]
     assert main([*arguments, "--export", "fiftyone"]) == 1
-    assert "nothing is flagged in it" in capsys.readouterr().err
+    assert "the check flagged no caption" in capsys.readouterr().err
     assert main([*arguments, "--export", "fiftyone", "--url", "/x"]) == 1
     assert "are for label-studio" in capsys.readouterr().err
 
