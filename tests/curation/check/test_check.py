@@ -532,4 +532,4 @@ def test_a_judge_that_stops_leaves_the_table_and_asks_for_the_rest_later(
 
 def test_a_place_that_is_none_is_refused_before_the_work(folder: Path, capsys) -> None:
     assert main(["check", str(folder), "--judge", "http://h/v1"]) == 1
-    assert "--judge: http://h/v1: names no model" in capsys.readouterr().err
+    assert "--judge: http://h/v1 names no model" in capsys.readouterr().err

@@ -201,7 +201,7 @@ def test_captions_that_repeat_others(tmp_path: Path) -> None:
 def test_a_folder_of_bare_triggers_is_a_habit(tmp_path: Path) -> None:
     result = run(write(tmp_path, {f"10_ohwx dog/{n}": "ohwx dog" for n in range(20)}))
     assert not result.flagged.any()
-    assert "nothing but trigger" in notes(result)["bare"]
+    assert "only trigger and class" in notes(result)["bare"]
 
 
 def test_default_captions(tmp_path: Path) -> None:

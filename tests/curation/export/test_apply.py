@@ -154,7 +154,7 @@ def test_splits_that_a_file_says_are_written(tmp_path, capsys, write, suffix):
     code = main(["curate", "apply", str(journal), path, "--out", str(out)])
     if suffix == ".token.txt":
         assert code == 1
-        assert "holds one split, and the set has train, test" in capsys.readouterr().err
+        assert "holds one split, but the dataset has train, test" in capsys.readouterr().err
         return
     assert code == 0
     for name in IMAGES:

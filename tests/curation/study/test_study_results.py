@@ -69,4 +69,4 @@ def test_the_command_writes_results(placed, export, tmp_path, capsys):
     assert main([*command, "--annotations", "9"]) == 1
     assert capsys.readouterr().err.startswith("curate study: ")
     assert main([*command, "--set-size", "2"]) == 1
-    assert "other pictures, captions, losses or sets" in capsys.readouterr().err
+    assert "other images, captions, losses or sets" in capsys.readouterr().err
