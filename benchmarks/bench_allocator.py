@@ -67,7 +67,7 @@ def start(kind: str, steps: int) -> dict[str, list[float]]:
 
 
 def measured(steps: int) -> dict[str, tuple[float, float, float]]:
-    """Processor seconds a step, those of the system, and the most memory so far in GiB."""
+    """CPU seconds per step in user and system mode, and peak memory so far in GiB."""
     torch.set_num_threads(1)
     # the smallest first, as the most memory is of the process
     found = {WIDE: of_wide(10 * steps)}
@@ -83,7 +83,7 @@ def of_form(settings: dict[str, int], steps: int) -> tuple[float, float, float]:
 
 
 def of_wide(steps: int) -> tuple[float, float, float]:
-    """Embeddings, a few layers and logits, in bfloat16 as ``captioning augment teach``."""
+    """Embeddings, a few layers and logits in bfloat16, like ``captioning augment teach``."""
     torch.manual_seed(0)
     words, size = 49_152, 48
     layers = [nn.Sequential(nn.Linear(size, size), nn.GELU()) for _ in range(12)]
@@ -102,7 +102,7 @@ def of_wide(steps: int) -> tuple[float, float, float]:
 def timed(
     loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer, steps: int
 ) -> tuple[float, float, float]:
-    """See `measured`."""
+    """Time the steps of a training, see `measured`."""
 
     def take(number: int) -> None:
         for _ in range(number):

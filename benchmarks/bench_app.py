@@ -44,7 +44,7 @@ PRESSING = """
 
 
 def main() -> None:
-    """Print what takes how long."""
+    """Print the time that each action takes."""
     parser = argparse.ArgumentParser(description="Benchmark of the page of suspects.")
     parser.add_argument("folder", type=Path, help="of JPEG photos")
     parser.add_argument("--suspects", type=int, default=5000)
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def checked(photos: Path, folder: Path, number: int) -> int:
-    """Write what a check of the photos would leave; the number of photos."""
+    """Write the result files of a check of the photos, and return the number of photos."""
     names = sorted(photos.glob("*.jpg"))
     with (folder / "issues.csv").open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
@@ -92,7 +92,7 @@ def checked(photos: Path, folder: Path, number: int) -> int:
 
 
 def printed_address(process: subprocess.Popen[str]) -> str:
-    """The address that the command prints."""
+    """Read the address that the command prints."""
     for line in process.stdout or ():
         if line.startswith("open "):
             return line.split()[1]
@@ -100,7 +100,7 @@ def printed_address(process: subprocess.Popen[str]) -> str:
 
 
 def measure(address: str, number: int, pid: int) -> None:
-    """Ask as the page does."""
+    """Send the requests that the page sends."""
     page, seconds = timed(lambda: urlopen(address).read())
     print(f"the page: {len(page) / 1e3:.0f} kB in {1e3 * seconds:.0f} ms")
     sheet, seconds = timed(lambda: asked(address, "api/start", {}))
@@ -113,7 +113,7 @@ def measure(address: str, number: int, pid: int) -> None:
 
 
 def decide(address: str, number: int) -> None:
-    """Decide on every suspect; a line for each tenth of the list."""
+    """Decide on every suspect, and print a line for each tenth of the list."""
     tenth = max(1, number // 10)
     for start in range(0, number, tenth):
         spent = [
@@ -125,7 +125,7 @@ def decide(address: str, number: int) -> None:
 
 
 def press(address: str, folder: Path) -> None:
-    """Seconds from a key to the next photo on the screen, in a headless Chromium."""
+    """Seconds from a key press to the next photo on screen, in headless Chromium."""
     from tests.browser import Browser
 
     browser = Browser(folder / "browser")
@@ -147,7 +147,7 @@ def press(address: str, folder: Path) -> None:
 
 
 def asked(address: str, path: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a record."""
+    """Return the server's answer to a JSON request."""
     body = json.dumps(record).encode()
     request = Request(f"{address}{path}", body, {"Content-Type": "application/json"})
     with urlopen(request) as answer:
@@ -155,14 +155,14 @@ def asked(address: str, path: str, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call gives, and its seconds."""
+    """Return a call's result and its seconds."""
     began = time.perf_counter()
     value = call()
     return value, time.perf_counter() - began
 
 
 def memory(pid: int) -> float:
-    """Megabytes of a program that lie in memory."""
+    """Resident memory of a process in MB."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         lines = dict(line.split(":", 1) for line in file)
     return int(lines["VmRSS"].split()[0]) / 1024

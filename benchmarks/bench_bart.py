@@ -40,7 +40,7 @@ BASE = {
 
 
 def write_weights(folder: Path) -> None:
-    """Random weights, large enough that words differ; the end is never produced."""
+    """Write random weights, large enough that words differ; the end token is never generated."""
     torch.manual_seed(0)
     bart = BartForConditionalGeneration(BartConfig(**BASE, forced_eos_token_id=None))
     with torch.no_grad():
@@ -57,7 +57,7 @@ def make_inputs(images: int) -> torch.Tensor:
 
 
 def theirs(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[int]]:
-    """Search as transformers does; the first token is the start token."""
+    """Beam search by transformers; the first token is the start token."""
     sequences = bart.generate(
         inputs,
         attention_mask=torch.ones_like(inputs),
@@ -71,7 +71,7 @@ def theirs(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[lis
 
 
 def ours(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[int]]:
-    """Search as this framework does, with transformers' rule for stopping."""
+    """Beam search by this framework with the stopping rule of transformers."""
     stepper, config = BartStepper(bart), bart.config
     images = bart.model.encoder(inputs, attention_mask=torch.ones_like(inputs)).last_hidden_state
     request = SearchRequest(
@@ -91,7 +91,7 @@ SIDES: dict[str, Callable] = {"ours": ours, "transformers": theirs}
 
 
 def multiply_adds(images: int) -> float:
-    """Of ours: encoder, keys and values of the images, and what each hypothesis' token costs."""
+    """Multiply-adds of this framework: encoder, image keys and values, and tokens of hypotheses."""
     d, ffn, layers = BASE["d_model"], BASE["decoder_ffn_dim"], BASE["decoder_layers"]
     encoder = layers * INPUTS * (4 * d * d + 2 * d * ffn + 2 * INPUTS * d)
     image = encoder + layers * INPUTS * 2 * d * d
@@ -134,7 +134,7 @@ def load(folder: Path) -> BartForConditionalGeneration:
 
 
 def grown(folder: Path, side: str, images: int) -> float:
-    """MiB by which this process grows when it searches."""
+    """Growth of this process in MiB during a search."""
     bart, inputs = load(folder), make_inputs(images)
     # Reading every weight once: some are mapped from the file until then.
     sum(parameter.sum() for parameter in bart.parameters())

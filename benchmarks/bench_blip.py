@@ -29,7 +29,7 @@ from captioning.vision.blip import BlipVision
 
 
 def make_batch(options: argparse.Namespace) -> Batch:
-    """Random pixels and captions of ``words / 2`` to ``words`` tokens, longest first."""
+    """Random pixels, and captions of ``words / 2`` to ``words`` tokens, longest first."""
     generator = torch.Generator().manual_seed(0)
     number = options.images * options.captions
     lengths = torch.linspace(options.words, options.words / 2, number).round().long()
@@ -53,7 +53,7 @@ def make_batch(options: argparse.Namespace) -> Batch:
 def build(
     options: argparse.Namespace, *, checkpointing: bool = False
 ) -> tuple[Blip, BlipForConditionalGeneration]:
-    """Ours and theirs, holding the same parameters."""
+    """Build this framework's model and the transformers model with the same parameters."""
     sizes = {
         "hidden_size": options.hidden,
         "num_hidden_layers": options.layers,
@@ -88,7 +88,7 @@ def build(
 
 
 def with_same_parameters(network: nn.Module) -> Any:
-    """A copy of its modules, which ours changes some of, with the very parameters."""
+    """Copy the modules that this framework modifies, but share their parameters."""
     copied = copy.deepcopy(network)
     for new, old in zip(copied.modules(), network.modules(), strict=True):
         new._parameters = old._parameters
@@ -96,7 +96,7 @@ def with_same_parameters(network: nn.Module) -> Any:
 
 
 def plain_loss(model: BlipForConditionalGeneration, batch: Batch) -> Tensor:
-    """The loss as code around transformers computes it."""
+    """Loss as code around transformers computes it."""
     labels = batch.tokens.masked_fill(~batch.token_mask, -100)
     labels[:, 0] = -100
     return model(
@@ -108,7 +108,7 @@ def plain_loss(model: BlipForConditionalGeneration, batch: Batch) -> Tensor:
 
 
 def seconds(loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> float:
-    """Of a step: forward, backward and update."""
+    """Seconds of a training step: forward, backward and update."""
     begin = time.perf_counter()
     loss_of().backward()
     optimizer.step()
@@ -120,7 +120,7 @@ SIZES = {"layers": 12, "hidden": 768, "side": 384, "captions": 1, "words": 12, "
 
 
 def make_parser(description: str, **numbers: int) -> argparse.ArgumentParser:
-    """Options for the model's sizes and for further whole numbers, with their defaults."""
+    """Build an argument parser for model sizes and other integers with defaults."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -130,7 +130,7 @@ def make_parser(description: str, **numbers: int) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Compare losses, then time both."""
+    """Compare the losses, then time both models."""
     options = make_parser(__doc__, images=4, rounds=5).parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -29,7 +29,7 @@ NUM_WORDS = 5_000
 
 
 def random_captioner() -> Captioner:
-    """The size of a small UpDown over the grid of EfficientNet-Lite0."""
+    """Build a captioner with the size of a small UpDown on EfficientNet-Lite0's feature grid."""
     torch.manual_seed(0)
     words = " ".join(f"word{number}" for number in range(NUM_WORDS))
     config = compose_config("train", ["model=updown_small", "data=flickr8k"])
@@ -43,7 +43,7 @@ def random_captioner() -> Captioner:
 
 
 def main() -> None:
-    """Print seconds a photo and photos a second."""
+    """Print seconds per photo and photos per second."""
     parser = argparse.ArgumentParser(description="Benchmark of captioning photos.")
     parser.add_argument("folder", type=Path, help="of JPEG photos")
     parser.add_argument("--model", help="as of captioning caption; default: random weights")

@@ -39,7 +39,7 @@ WITHOUT_SPACE = ("--space", "none", "--skip", "wrong_word")
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurement that the command line requests."""
     parser = argparse.ArgumentParser(description="Benchmark of captioning check.")
     parser.add_argument("flickr8k", type=Path)
     parser.add_argument("--photos", type=int, default=1500)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def beside(data: Path, place: Path, before: Path | None, cleanvision: str | None) -> None:
-    """All builds on one set, in turns."""
+    """Time several checkouts on one dataset in turn."""
     builds = {"before": before, "now": ROOT} if before else {"now": ROOT}
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     for name, cache, extra in (
@@ -94,7 +94,7 @@ def beside(data: Path, place: Path, before: Path | None, cleanvision: str | None
 
 
 def large(data: Path, place: Path, number: int, extra: tuple[str, ...]) -> None:
-    """A set of copies and one of a tenth of them: what a photo costs in each."""
+    """Time a dataset of copies and one of a tenth the size, for the cost per photo."""
     each = []
     for part in (number // 10, number):
         copies = place / f"copies{part}"
@@ -109,7 +109,7 @@ def large(data: Path, place: Path, number: int, extra: tuple[str, ...]) -> None:
 def checked(
     data: Path, out: Path, cache: Path, root: Path, extra: tuple[str, ...]
 ) -> dict[str, float]:
-    """What a check costs by the build in ``root``."""
+    """Measure the cost of a check with the checkout in ``root``."""
     command = [sys.executable, "-m", "captioning", "check", str(data), "--out", str(out)]
     known = subprocess.run(
         [*command[:4], "--help"], env=environment(root), capture_output=True, text=True, check=True
@@ -121,12 +121,12 @@ def checked(
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Variables by which the build in ``root`` runs on one thread."""
+    """Environment variables to run the checkout in ``root`` on one thread."""
     return {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def measured(command: list[str], variables: Mapping[str, str]) -> dict[str, float]:
-    """Seconds of processor and of clock, and most memory, of a command that must succeed."""
+    """CPU and wall seconds, and peak memory, of a command that must succeed."""
     start = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -149,7 +149,7 @@ def measured(command: list[str], variables: Mapping[str, str]) -> dict[str, floa
 
 
 def difference(before: Path, now: Path) -> dict[str, Any]:
-    """How far two tables agree: flags by check, and the largest difference of values."""
+    """Compare two tables: agreement of flags by check, and the largest difference of values."""
     first, second = (list(rows(folder / "issues.csv")) for folder in (before, now))
     pairs = list(zip(first, second, strict=True))
     if any(one["caption"] != other["caption"] for one, other in pairs):
@@ -175,13 +175,13 @@ def difference(before: Path, now: Path) -> dict[str, Any]:
 
 
 def rows(file: Path) -> Iterator[dict[str, str]]:
-    """Of a table."""
+    """Rows of a table."""
     with file.open(encoding="utf-8", newline="") as lines:
         yield from csv.DictReader(lines)
 
 
 def small_set(flickr8k: Path, place: Path, number: int) -> Path:
-    """The first photos and their captions."""
+    """The first photos of a dataset with their captions."""
     captions: dict[str, list[str]] = {}
     for line in (flickr8k / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
         captions.setdefault(line.partition("#")[0], []).append(line)
@@ -196,7 +196,7 @@ def small_set(flickr8k: Path, place: Path, number: int) -> Path:
 
 
 def copied(data: Path, place: Path, number: int) -> None:
-    """Photos and captions again and again, no file and no caption twice."""
+    """Repeat photos and captions with unique files and texts."""
     (place / "images").mkdir(parents=True)
     captions: dict[str, list[str]] = {}
     for line in (data / "captions.token.txt").read_text(encoding="utf-8").splitlines():
@@ -213,19 +213,19 @@ def copied(data: Path, place: Path, number: int) -> None:
 
 
 def endless(names: list[str]) -> Iterator[str]:
-    """The names over and over."""
+    """Yield the names in an endless loop."""
     while True:
         yield from names
 
 
 def commit(root: Path) -> str:
-    """Of a checkout."""
+    """Commit of a checkout."""
     command = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def say(line: Mapping[str, Any]) -> None:
-    """A line of the record."""
+    """Print a line of the log."""
     print(json.dumps(line), flush=True)
 
 

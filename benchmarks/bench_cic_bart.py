@@ -31,7 +31,7 @@ FEATURES, BOXES = 2048, 9
 
 
 def make_batch(options: argparse.Namespace) -> Batch:
-    """Random regions and captions, longest first; each caption asks for regions of its own."""
+    """Random regions and captions, longest first; each caption has its own regions."""
     generator = torch.Generator().manual_seed(0)
     number = options.images * options.captions
     lengths = torch.linspace(options.words, options.words / 2, number).round().long()
@@ -60,7 +60,7 @@ def make_batch(options: argparse.Namespace) -> Batch:
 
 
 def build(options: argparse.Namespace) -> CicBart:
-    """Random weights at the sizes that were asked for."""
+    """Build a randomly initialised model of the requested size."""
     names = [f"w{number}" for number in range(options.vocabulary - 204)]
     names[:2] = ["caption", "region"]
     names[2 : 2 + options.words] = [str(number + 1) for number in range(options.words)]
@@ -77,7 +77,7 @@ def build(options: argparse.Namespace) -> CicBart:
 
 
 class PlainCode(nn.Module):
-    """What one writes around transformers: a row a caption, padded, and its own forward.
+    """Usual code around transformers: one padded row per caption, and its own forward pass.
 
     Args:
         model: whose parameters it shares.
@@ -98,7 +98,7 @@ class PlainCode(nn.Module):
         self.bart.model.encoder = encoder
 
     def collated(self, batch: Batch) -> dict[str, Tensor]:
-        """Padded inputs, as a loader would make them; not part of the step."""
+        """Padded inputs, as a loader would make them; not part of the timed step."""
         ids = [torch.tensor(self.text.ids(control)) for control in batch.controls]
         rows = [torch.tensor([0, *(r + 1 for r in c.regions)]) for c in batch.controls]
         images = batch.image_index.tolist()
@@ -120,7 +120,7 @@ class PlainCode(nn.Module):
         }
 
     def loss(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Of inputs from `collated`."""
+        """Loss of inputs from `collated`."""
         words = self.bart.model.shared.weight
         text = self.bart.model.encoder.embed_tokens(inputs["ids"])
         text = self.norm(text + self.positions(inputs["ids"]))
@@ -135,15 +135,15 @@ class PlainCode(nn.Module):
 
 
 class Nothing(nn.Module):
-    """Positions that are there already."""
+    """Position embedding that adds nothing, because positions are in the inputs already."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """0, to be added."""
+        """Return 0, to be added."""
         return torch.zeros(1, device=ids.device)
 
 
 def main() -> None:
-    """Compare losses, then time both."""
+    """Compare the losses, then time both models."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -60,7 +60,7 @@ def build(tokenizer: WordTokenizer) -> UpDown:
 
 
 class Ending(AbstractStepper):
-    """A model that, after ten words, ends captions as readily as it goes on."""
+    """Model that, after ten words, ends a caption with the same probability as it continues."""
 
     def __init__(self, model: UpDown) -> None:
         self.model, self.length = model, 0
@@ -76,7 +76,7 @@ class Ending(AbstractStepper):
 
 
 def cell_of(model: UpDown, inputs: list[Tensor], recurrent: Tensor, bias: Tensor) -> nn.LSTMCell:
-    """An LSTM cell; ours orders gates as input, forget, output, candidate."""
+    """LSTM cell with this framework's gate order: input, forget, output, candidate."""
     hidden = recurrent.shape[1]
     order = torch.arange(4 * hidden).view(4, hidden)[[0, 1, 3, 2]].flatten()
     weight = torch.cat(inputs, 1)[order]
@@ -87,7 +87,7 @@ def cell_of(model: UpDown, inputs: list[Tensor], recurrent: Tensor, bias: Tensor
 
 
 class Published(nn.Module):
-    """UpDown step by step, with the weights of ours."""
+    """UpDown step by step, with the weights of this framework's model."""
 
     def __init__(self, model: UpDown) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Published(nn.Module):
         return functional.log_softmax(logits, 1), (h1, c1, h2, c2)
 
     def search(self, batch: Batch, words: Tensor) -> list[list[int]]:
-        """All states of all images at every step; transitions as a mask over the vocabulary."""
+        """Search all states of all images at every step, with transitions as vocabulary masks."""
         tokenizer, states = self.model.tokenizer, 2**CONSTRAINTS
         images, vocabulary = len(words), len(tokenizer)
         allowed = transition_masks(words, vocabulary)
@@ -145,7 +145,7 @@ class Published(nn.Module):
 
 
 def pick(log_probs: Tensor, scores: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """New scores ``(I, S, K)``, parents and tokens ``(I, S * K)`` of the best into each state."""
+    """Scores ``(I, S, K)``, parents and tokens ``(I, S * K)`` of the best options in each state."""
     images, states = allowed.shape[:2]
     new_scores, places, tokens = [], [], []
     for target in range(states):
@@ -160,7 +160,7 @@ def pick(log_probs: Tensor, scores: Tensor, allowed: Tensor) -> tuple[Tensor, Te
 
 
 def transition_masks(words: Tensor, vocabulary: int) -> Tensor:
-    """``(I, S, S, V) bool``: whether a token leads from the first state to the second."""
+    """Masks ``(I, S, S, V) bool``: whether a token leads from the first state to the second."""
     images, states = len(words), 2**CONSTRAINTS
     masks = torch.zeros(images, states, states, vocabulary, dtype=torch.bool)
     for source in range(states):
@@ -179,14 +179,14 @@ def transition_masks(words: Tensor, vocabulary: int) -> Tensor:
 
 
 def draw_words(images: int, vocabulary: int) -> Tensor:
-    """Distinct words ``(I, CONSTRAINTS, FORMS)`` for each image."""
+    """Draw distinct words ``(I, CONSTRAINTS, FORMS)`` for each image."""
     generator = torch.Generator().manual_seed(1)
     words = [torch.randperm(vocabulary - 4, generator=generator) + 4 for _ in range(images)]
     return torch.stack([row[: CONSTRAINTS * FORMS].view(CONSTRAINTS, FORMS) for row in words])
 
 
 def machines_of(words: Tensor) -> list[Machine]:
-    """One machine an image."""
+    """Build one state machine for each image."""
     phrases = [[[(word,) for word in forms] for forms in row] for row in words.tolist()]
     return [build_machine(constraints, required=REQUIRED) for constraints in phrases]
 
@@ -216,14 +216,14 @@ def ours(model: UpDown, batch: Batch, words: Tensor, ends: bool = False) -> list
 
 
 def counted(function: Callable[[], list]) -> tuple[list, float]:
-    """What a call returns, and its multiply-adds."""
+    """Return a call's result and its multiply-adds."""
     with FlopCounterMode(display=False) as counter:
         result = function()
     return result, counter.get_total_flops() / 2
 
 
 def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
-    """Both ways in turn, the best time of each; only ours where captions end."""
+    """Time both searches in turn and keep the best; only this framework's if captions end."""
     tokenizer = WordTokenizer(words=[f"w{i}" for i in range(NOCAPS["vocabulary"] - 4)])
     model = build(tokenizer)
     batch = make_batch({**NOCAPS, "images": args.images}, tokenizer)

@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measure_tracking(overrides: list[str], num_epochs: int, rounds: int) -> None:
-    """Epochs of the variants in turns, so that a busy moment of the machine hits all of them."""
+    """Train the variants in turn, so that load on the machine affects all variants."""
     seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
     inside: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for number in range(rounds):
@@ -92,7 +92,7 @@ def measure_tracking(overrides: list[str], num_epochs: int, rounds: int) -> None
 
 
 def train_once(overrides: list[str], folder: Path) -> None:
-    """One run of train.py's config in a folder of its own."""
+    """Train once with train.py's config in its own folder."""
     from captioning.config.compose import compose_config
     from captioning.training.preflight import settings_of
     from captioning.training.run import train
@@ -102,7 +102,7 @@ def train_once(overrides: list[str], folder: Path) -> None:
 
 
 class Clock:
-    """Seconds of each training epoch (validation left out) and those within the callback."""
+    """Seconds of each training epoch without validation, and of the callback within them."""
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
@@ -110,18 +110,18 @@ class Clock:
         self.started = 0.0
 
     def start(self) -> None:
-        """Begin an epoch."""
+        """Start the clock of an epoch."""
         self.started = time.perf_counter()
         self.inside.append(0.0)
 
     def stop(self) -> None:
-        """End its training steps."""
+        """Stop the clock after the epoch's training steps."""
         self.epochs.append(time.perf_counter() - self.started)
 
 
 @contextmanager
 def clocked():
-    """Time every fit within, by wrapping Lightning's last-batch moment and the callback's hook."""
+    """Time all fits inside, by wrapping Lightning's last batch and the callback's hook."""
     import pytorch_lightning as pl
 
     clock = Clock()
@@ -152,7 +152,7 @@ def clocked():
 
 
 def measure_epoch_end(num_samples: int, num_epochs: int) -> None:
-    """Processor seconds and added memory of each policy's epoch ends."""
+    """CPU seconds and added memory of each policy's epoch ends."""
     roster = build_roster(
         "benchmark",
         [
@@ -177,7 +177,7 @@ def measure_epoch_end(num_samples: int, num_epochs: int) -> None:
 
 
 def measure_policy(name: str, curator: Curator, num_epochs: int) -> None:
-    """Print one line an epoch."""
+    """Print one line for each epoch."""
     rng = np.random.default_rng(0)
     num_samples = len(curator.view.roster)
     before = resident()
@@ -211,18 +211,18 @@ def timed_of(function: Callable[[], object]) -> float:
 
 
 def resident() -> float:
-    """Memory of this process now, in MB."""
+    """Current memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
 def reset_peak() -> None:
-    """Let `peak` count from now on (Linux)."""
+    """Restart the measurement of `peak` (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak() -> float:
-    """Highest memory of this process since `reset_peak`, in MB."""
+    """Peak memory of this process since `reset_peak`, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1e3
 

@@ -35,19 +35,19 @@ Vector = tuple[list[Counter[Gram]], list[dict[Gram, float]], int]
 
 
 class Counted(list):
-    """References of one image that pass for those of ``number`` images."""
+    """References of one image that report ``number`` images as their length."""
 
     def __init__(self, references: Sequence[object], number: int) -> None:
         super().__init__(references)
         self.number = number
 
     def __len__(self) -> int:
-        """What pycocoevalcap takes for the number of images."""
+        """Number of images that pycocoevalcap reads."""
         return self.number
 
 
 def generate(num_images: int, num_captions: int, seed: int = 0) -> Groups:
-    """Captions of 8 to 13 words: half of them common to all images, half topics of the image."""
+    """Captions of 8 to 13 words: half common to all images, half about the image."""
     draw = np.random.default_rng(seed)
     words = np.array([f"w{number}" for number in range(8000)])
     weights = 1 / np.arange(1, len(words) + 1)
@@ -68,13 +68,13 @@ def generate(num_images: int, num_captions: int, seed: int = 0) -> Groups:
 
 
 def of_matrix(kernel: np.ndarray) -> float:
-    """Self-CIDEr of a matrix of similarities (Wang and Chan, 2019)."""
+    """Self-CIDEr of a similarity matrix (Wang and Chan, 2019)."""
     roots = np.sqrt(np.linalg.svd(kernel)[1])
     return -np.log(roots.max() / roots.sum()) / np.log(len(kernel))
 
 
 def count_corpus(corpus: Groups) -> CiderScorer:
-    """Document frequencies by pycocoevalcap."""
+    """Count document frequencies with pycocoevalcap."""
     counted = CiderScorer()
     for references in corpus:
         counted.cook_append("", references)
@@ -83,7 +83,7 @@ def count_corpus(corpus: Groups) -> CiderScorer:
 
 
 def pair_by_pair(groups: Groups, counted: CiderScorer) -> np.ndarray:
-    """The authors' way: one call of the scorer for each pair."""
+    """The authors' implementation: one scorer call for each pair."""
     scores = []
     for group in groups:
         kernel = np.zeros((len(group), len(group)))
@@ -115,7 +115,7 @@ def weighed(caption: str, frequency: Mapping[Gram, float], images: int) -> Vecto
 
 
 def vector_by_vector(groups: Groups, counted: CiderScorer) -> np.ndarray:
-    """A plain way that counts every caption once."""
+    """Simple implementation that counts each caption once."""
     scores = []
     for group in groups:
         vectors = [weighed(text, counted.document_frequency, len(groups)) for text in group]
@@ -137,7 +137,7 @@ def vector_by_vector(groups: Groups, counted: CiderScorer) -> np.ndarray:
 
 
 def fastest(function: Callable[[], object], rounds: int = 3) -> tuple[float, object]:
-    """Least processor seconds of several calls, and what the last one gave."""
+    """Minimum CPU seconds of several calls, and the last result."""
     seconds = []
     for _ in range(rounds):
         start = time.process_time()
@@ -147,7 +147,7 @@ def fastest(function: Callable[[], object], rounds: int = 3) -> tuple[float, obj
 
 
 def main() -> None:
-    """Print seconds of each way and how far the scores differ."""
+    """Print the seconds of each implementation and the differences of scores."""
     parser = argparse.ArgumentParser(description="Benchmark of self-CIDEr.")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--captions", type=int, default=5)
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def measure_cider(groups: Groups) -> None:
-    """CIDEr-D of the first caption of each image against the others."""
+    """CIDEr-D of each image's first caption against its other captions."""
     captions, references = [group[0] for group in groups], [group[1:] for group in groups]
     gts, res = dict(enumerate(references)), {row: [text] for row, text in enumerate(captions)}
     peer, (_, expected) = fastest(lambda: Cider().compute_score(gts, res), rounds=1)

@@ -28,7 +28,7 @@ WORDS = 4000
 
 
 def updown() -> tuple[Any, Batch]:
-    """ruotianluo's form at 400 units: 10 photos, 5 captions each."""
+    """UpDown of ruotianluo's kind with 400 units: 10 photos with 5 captions each."""
     sizes = dict.fromkeys(("hidden_size", "embedding_size", "projection_size"), 400)
     settings = bench_updown.RUOTIANLUO | sizes | {"attention_size": 256, "vocabulary": WORDS}
     tokenizer = WordTokenizer(words=[f"w{number}" for number in range(WORDS - 4)])
@@ -36,21 +36,21 @@ def updown() -> tuple[Any, Batch]:
 
 
 def cic_bart() -> tuple[Any, Batch]:
-    """2 layers of 256 units, 4 captions."""
+    """CIC-BART with 2 layers of 256 units: 4 captions."""
     sizes = {"layers": 2, "hidden": 256, "images": 4, "captions": 1, "regions": 4, "words": 12}
     chosen: Any = SimpleNamespace(**sizes, vocabulary=WORDS)
     return bench_cic_bart.build(chosen), bench_cic_bart.make_batch(chosen)
 
 
 def blip() -> tuple[Any, Batch]:
-    """2 layers of 256 units at 96 pixels, 4 photos, 5 captions each."""
+    """BLIP with 2 layers of 256 units at 96 pixels: 4 photos with 5 captions each."""
     sizes = {"layers": 2, "hidden": 256, "side": 96, "images": 4, "captions": 5, "words": 12}
     chosen: Any = SimpleNamespace(**sizes, vocabulary=WORDS)
     return bench_blip.build(chosen)[0], bench_blip.make_batch(chosen)
 
 
 def seconds(model: Any, batch: Batch, seed: int, torchs: bool) -> float:
-    """CPU time of one forward and backward pass."""
+    """CPU seconds of one forward and backward pass."""
     use_torchs(torchs)
     model.zero_grad()
     torch.manual_seed(seed)
@@ -60,7 +60,7 @@ def seconds(model: Any, batch: Batch, seed: int, torchs: bool) -> float:
 
 
 def main() -> None:
-    """Print a line for each model."""
+    """Print one line for each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)

@@ -34,7 +34,7 @@ CAPTION = "A dog, number {}, runs over the grass."
 
 
 def main() -> None:
-    """Print all figures."""
+    """Print all measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("photos", nargs="?")
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def copied(options: argparse.Namespace, root: Path) -> Path:
-    """The folder of as many photos as are wanted."""
+    """Create a folder with the requested number of photos."""
     folder, source = root / "photos", root / "drawn"
     folder.mkdir()
     source.mkdir()
@@ -67,7 +67,7 @@ def copied(options: argparse.Namespace, root: Path) -> Path:
 
 
 def measure(options: argparse.Namespace, photos: Path, out: Path) -> None:
-    """Go through the ways in turn."""
+    """Measure each export in turn."""
     builds = {"": ROOT} if options.before is None else {"": ROOT, " before": Path(options.before)}
     found: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.rounds):
@@ -100,7 +100,7 @@ def copy(photos: Path, out: Path) -> dict[str, float]:
 
 
 def synced(start: float, cpu: float) -> dict[str, float]:
-    """Seconds since then, without and with what is still to be written to the disk."""
+    """Seconds since a start time, before and after flushing writes to disk."""
     seconds = time.perf_counter() - start
     os.sync()
     whole = time.perf_counter() - start
@@ -108,7 +108,7 @@ def synced(start: float, cpu: float) -> dict[str, float]:
 
 
 def child(photos: Path, out: Path, format: str, root: Path) -> dict[str, float]:
-    """Seconds and memory of an export by the code of a checkout."""
+    """Seconds and memory of an export with the code of a checkout."""
     command = [sys.executable, __file__, str(photos), "--write", format, str(out)]
     places = os.pathsep.join([str(root), str(Path(__file__).parent)])
     result = subprocess.run(
@@ -119,7 +119,7 @@ def child(photos: Path, out: Path, format: str, root: Path) -> dict[str, float]:
 
 
 def written(photos: Path, format: str, out: str) -> dict[str, float]:
-    """Export a set of photos with a caption each."""
+    """Export a dataset of photos with one caption each."""
     from captioning.data.roster import CurationView, build_roster
     from captioning.types import Sample
     from curation.export.export import export
@@ -143,19 +143,19 @@ def written(photos: Path, format: str, out: str) -> dict[str, float]:
 
 
 def own_mb() -> float:
-    """Memory of this process that is no page of a file."""
+    """Memory of this process in MB without file pages."""
     resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE") / 1e6
 
 
 def watched(peaks: list[float], done: threading.Event) -> None:
-    """Look at the memory fifty times a second."""
+    """Sample the memory fifty times per second."""
     while not done.wait(0.02):
         peaks.append(own_mb())
 
 
 def samples_of(paths: Sequence[Path], make: type) -> list:
-    """A caption a photo."""
+    """One sample for each photo."""
     return [
         make(
             row=row,
@@ -169,7 +169,7 @@ def samples_of(paths: Sequence[Path], make: type) -> list:
 
 
 def commit(root: Path) -> str:
-    """The commit of a checkout."""
+    """Commit of a checkout."""
     command = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 

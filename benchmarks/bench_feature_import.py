@@ -32,7 +32,7 @@ BLOCK = 512
 
 
 def fill_old(folder: Path, features: np.ndarray, keys: list[str]) -> None:
-    """As the first format was written: all of the index after every block."""
+    """Fill a store in its first format: rewrite the whole index after every block."""
     content: dict[str, object] = {"format": 1, "identity": "x", "kind": "imported"}
     content |= {"image_size": 0, "dim": features.shape[1], "paths": {}}
     records: dict[str, tuple[int, int]] = {}
@@ -50,7 +50,7 @@ def fill_old(folder: Path, features: np.ndarray, keys: list[str]) -> None:
 
 
 def fill_new(folder: Path, features: np.ndarray, keys: list[str]) -> None:
-    """As it is written now."""
+    """Fill a store in its present format."""
     index = FeatureIndex(identity="x", kind="imported", image_size=0, dim=features.shape[1])
     with FeatureWriter(folder=folder, index=index) as writer:
         for number, key in enumerate(keys, start=1):
@@ -61,14 +61,14 @@ def fill_new(folder: Path, features: np.ndarray, keys: list[str]) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of one call."""
+    """Seconds of one call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def write_tsv(path: Path, images: int, regions: int, dim: int) -> None:
-    """Bottom-up attention's layout; features repeat after 64 images."""
+    """Write features in the bottom-up attention layout; they repeat after 64 images."""
     draw = np.random.default_rng(0)
     corners = np.sort(draw.uniform(0, 400, (regions, 2, 2)), axis=1).reshape(regions, 4)
     boxes = base64.b64encode(corners.astype("<f4").tobytes())
@@ -81,7 +81,7 @@ def write_tsv(path: Path, images: int, regions: int, dim: int) -> None:
 
 
 def import_alone(source: Path, folder: Path) -> None:
-    """In a process of its own; prints its figures."""
+    """Import in a separate process, and print its measurements."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     taken = seconds(lambda: import_features([source], folder=folder))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -100,7 +100,7 @@ def import_alone(source: Path, folder: Path) -> None:
 
 
 def compare_index(images: int, regions: int, dim: int, folder: Path) -> None:
-    """Both ways, for a quarter, a half and all of the images; the features alone for measure."""
+    """Time both formats for a quarter, a half and all images, and the features alone."""
     features = np.ones((regions, dim), dtype=np.float16)
     for number in (images // 4, images // 2, images):
         keys = [f"{key:040x}" for key in range(number)]

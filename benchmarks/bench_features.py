@@ -25,7 +25,7 @@ from captioning.vision.photos import load_rgb
 
 
 def plain(paths: list[Path], backbone: Backbone) -> np.ndarray:
-    """What one would write first."""
+    """Simple implementation of the feature extraction."""
     batches = []
     side = (backbone.image_size, backbone.image_size)
     with torch.inference_mode():
@@ -38,7 +38,7 @@ def plain(paths: list[Path], backbone: Backbone) -> np.ndarray:
 
 
 def ours(paths: list[Path], backbone: Backbone, precision: str) -> np.ndarray:
-    """Into a fresh store, hashing and writing included."""
+    """Extract features into an empty store, including hashing and writing."""
     with tempfile.TemporaryDirectory() as folder:
         store = ensure_features(
             paths, backbone=backbone, folder=folder, precision=precision, progress=False
@@ -47,7 +47,7 @@ def ours(paths: list[Path], backbone: Backbone, precision: str) -> np.ndarray:
 
 
 def read_milliseconds(paths: list[Path], backbone: Backbone) -> float:
-    """Median time to gather 50 random records."""
+    """Median milliseconds to read 50 random records."""
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         store = ensure_features(paths, backbone=backbone, folder=folder, progress=False)
@@ -61,7 +61,7 @@ def read_milliseconds(paths: list[Path], backbone: Backbone) -> float:
 
 
 def main() -> None:
-    """Print photos/s of each way, their ratio, how far the features differ, and reading times."""
+    """Print photos/s of both, their ratio, the feature difference and reading times."""
     parser = argparse.ArgumentParser(description="Benchmark of feature extraction.")
     parser.add_argument("folder", type=Path, help="of JPEG photos")
     parser.add_argument("--photos", type=int, default=128)

@@ -90,13 +90,13 @@ GIB = 2**30
 
 
 def words_of(rng: random.Random, number: int, vocabulary: list[str]) -> str:
-    """A caption of half to one and a half times ``number`` words."""
+    """Caption with half to one and a half times ``number`` words."""
     length = rng.randint(max(1, number // 2), number + number // 2)
     return " ".join(rng.choice(vocabulary) for _ in range(length)) + "."
 
 
 def save_data(folder: Path, spec: dict[str, Any], vocabulary: list[str]) -> None:
-    """Photos of noise and their captions, as an image folder with splits."""
+    """Save noise photos and their captions as an image folder with splits."""
     import numpy as np
     from PIL import Image
 
@@ -119,7 +119,7 @@ def save_data(folder: Path, spec: dict[str, Any], vocabulary: list[str]) -> None
 
 
 def vocabulary_of(number: int, seed: int) -> list[str]:
-    """Words of one to three syllables, each a token of its own."""
+    """Words of one to three syllables, each one token."""
     rng = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
     words: dict[str, None] = {}
@@ -129,7 +129,7 @@ def vocabulary_of(number: int, seed: int) -> list[str]:
 
 
 def save_model(folder: Path, spec: dict[str, Any], vocabulary: list[str]) -> None:
-    """Network, tokenizer and processor of random weights, in the hub's format."""
+    """Save network, tokenizer and processor with random weights in the hub's format."""
     import torch
     import transformers
 
@@ -148,7 +148,7 @@ NAMES = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
 
 
 def chat(photo: str) -> str:
-    """A chat template in ChatML, the photo before the question."""
+    """ChatML chat template with the photo before the question."""
     return (
         "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
         "{% if c['type']=='image' %}" + photo + "{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
@@ -157,7 +157,7 @@ def chat(photo: str) -> str:
 
 
 def tokenizer_of(vocabulary: list[str], marks: list[str], **known: str) -> Any:
-    """Byte pairs in which each word, with the blank before it, is one token."""
+    """Byte-pair tokenizer in which each word with its leading space is one token."""
     import transformers
     from tokenizers import Tokenizer
     from tokenizers.decoders import ByteLevel as Decoder
@@ -181,7 +181,7 @@ def tokenizer_of(vocabulary: list[str], marks: list[str], **known: str) -> Any:
 
 
 def text_sizes(size: str, form: str) -> dict[str, Any]:
-    """Of a language model."""
+    """Sizes of a language model for its config."""
     hidden, layers, heads, keys, inner = SIZES[size][form]["text"]
     return {
         "hidden_size": hidden,
@@ -195,7 +195,7 @@ def text_sizes(size: str, form: str) -> dict[str, Any]:
 
 
 def smolvlm(vocabulary: list[str], size: str) -> Any:
-    """SmolVLM2-2.2B: 24 layers of 2048, 27 of 1152, 81 tokens a photo of 384 pixels."""
+    """SmolVLM2-2.2B: 24 layers of 2048, 27 of 1152, 81 tokens for a photo of 384 pixels."""
     import transformers
 
     sizes = SIZES[size]["smolvlm"]
@@ -242,7 +242,7 @@ def smolvlm(vocabulary: list[str], size: str) -> Any:
 
 
 def qwen3_vl(vocabulary: list[str], size: str) -> Any:
-    """Qwen3-VL-2B: 28 layers of 2048, 24 of 1024, a token for each four patches."""
+    """Qwen3-VL-2B: 28 layers of 2048, 24 of 1024, one token for four patches."""
     import transformers
 
     sizes = SIZES[size]["qwen3_vl"]
@@ -293,7 +293,7 @@ def qwen3_vl(vocabulary: list[str], size: str) -> Any:
 
 
 def llava_onevision(vocabulary: list[str], size: str) -> Any:
-    """LLaVA-OneVision-0.5B: 24 layers of 896, 26 of 1152, five tiles of a photo; smaller tiles."""
+    """LLaVA-OneVision-0.5B: 24 layers of 896, 26 of 1152, five smaller tiles per photo."""
     import transformers
 
     sizes = SIZES[size]["llava_onevision"]
@@ -337,7 +337,7 @@ def llava_onevision(vocabulary: list[str], size: str) -> Any:
 
 
 class Turns:
-    """A child's side: waits for its turn, and tells what the turn took."""
+    """Side of the child process: waits for its turn, and reports the turn's measurements."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -348,11 +348,11 @@ class Turns:
         self.before = 0.0
 
     def loaded(self) -> None:
-        """Before training: what the process holds without it."""
+        """Record the memory of the process before training."""
         self.before = self._peak_gib()
 
     def _peak_gib(self) -> float:
-        """The most that the device has held for this process; on a CPU the process itself."""
+        """Peak memory on the device for this process in GiB; on a CPU, of the process."""
         import torch
 
         if self._device == "cuda":
@@ -366,14 +366,14 @@ class Turns:
             torch.cuda.synchronize()
 
     def begin(self) -> None:
-        """Wait until the parent says go."""
+        """Wait until the parent starts the turn."""
         self.say(ready=True)
         if sys.stdin.readline().strip() != "go":
             raise SystemExit("the parent has gone")
         self._began, self._cpu, self.is_open = time.perf_counter(), time.process_time(), True
 
     def end(self) -> None:
-        """Tell the parent how long the turn took."""
+        """Report the duration of the turn to the parent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -381,24 +381,24 @@ class Turns:
         self.say(seconds=time.perf_counter() - self._began, cpu=time.process_time() - self._cpu)
 
     def done(self, losses: list[float]) -> None:
-        """Tell the parent what the whole training held, and its losses."""
+        """Report the peak memory and the losses of the training to the parent."""
         self.say(gib=self._peak_gib(), gib_before=self.before, losses=losses)
 
     def say(self, **answer: Any) -> None:
-        """One line for the parent."""
+        """Send one line to the parent."""
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
 
 
 def layers_of(network: Any) -> list[str]:
-    """Complete names of all linear layers of the language model but its head."""
+    """Full names of the language model's linear layers without its head."""
     from captioning.models.layers.image_text_parts import ImageTextParts
 
     return ImageTextParts(network).language_layers(network)
 
 
 def callback_of(turns: Turns) -> Any:
-    """Turns by the epochs of transformers' Trainer."""
+    """Callback for transformers' Trainer that runs one epoch per turn."""
     import transformers
 
     class Clock(transformers.TrainerCallback):
@@ -412,7 +412,7 @@ def callback_of(turns: Turns) -> Any:
 
 
 def arguments(spec: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Of both trainers of Hugging Face."""
+    """Training arguments for both Hugging Face trainers."""
     return {
         "output_dir": folder,
         "per_device_train_batch_size": spec["batch"],
@@ -438,13 +438,13 @@ def rows_of(spec: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def question() -> list[dict[str, Any]]:
-    """What both are asked."""
+    """Question that all trainers use."""
     content = [{"type": "image"}, {"type": "text", "text": PROMPT}]
     return [{"role": "user", "content": content}]
 
 
 def lora(network: Any) -> Any:
-    """The additions as ``experiment=vlm/low_rank`` has them, without dropout."""
+    """LoRA settings as in ``experiment=vlm/low_rank``, without dropout."""
     import peft
 
     return peft.LoraConfig(
@@ -453,7 +453,7 @@ def lora(network: Any) -> Any:
 
 
 def with_trl(spec: dict[str, Any], turns: Turns) -> None:
-    """TRL's SFTTrainer, on prompt and completion."""
+    """Train with TRL's SFTTrainer on prompt and completion."""
     import importlib
 
     import datasets
@@ -491,7 +491,7 @@ def with_trl(spec: dict[str, Any], turns: Turns) -> None:
 
 
 def with_trainer(spec: dict[str, Any], turns: Turns) -> None:
-    """transformers' Trainer, as its pages show it for image-to-text models."""
+    """Train with transformers' Trainer, as its documentation shows for image-to-text models."""
     import peft
     import transformers
     from PIL import Image
@@ -518,7 +518,7 @@ def with_trainer(spec: dict[str, Any], turns: Turns) -> None:
 
 
 class _Collate:
-    """Photos, prompts and captions as the network's inputs, with labels on the captions."""
+    """Collates photos, prompts and captions to network inputs, with labels on captions only."""
 
     def __init__(self, processor: Any, asked: str, images: Any) -> None:
         self.processor, self.asked, self.images = processor, asked, images
@@ -538,13 +538,13 @@ class _Collate:
 
     @property
     def answer_after(self) -> int:
-        """Tokens of what opens an answer."""
+        """Number of tokens that open an answer."""
         tokenizer = self.processor.tokenizer
         return len(tokenizer("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"])
 
 
 def with_ours(spec: dict[str, Any], turns: Turns) -> None:
-    """A run of ``captioning train``, its data module asked for each epoch's loader in turn."""
+    """Train with ``captioning train``; its data module is asked for each epoch's loader in turn."""
     import pytorch_lightning as pl
 
     from captioning.config.compose import compose_config
@@ -620,7 +620,7 @@ def with_ours(spec: dict[str, Any], turns: Turns) -> None:
 
 
 def child(spec: dict[str, Any]) -> None:
-    """Train one way."""
+    """Train with one trainer."""
     import torch
 
     turns = Turns(spec["device"])
@@ -634,7 +634,7 @@ def child(spec: dict[str, Any]) -> None:
 
 
 class Child:
-    """The parent's side of a way that trains."""
+    """Parent's handle for a child process that trains."""
 
     def __init__(self, spec: dict[str, Any], log: Path) -> None:
         environment = {
@@ -658,7 +658,7 @@ class Child:
         self.answer("ready")
 
     def answer(self, name: str) -> dict[str, Any]:
-        """The next answer, which must hold a name."""
+        """Read the child's next answer, which must contain a given name."""
         line = self._answers.readline()
         if not line:
             tail = "\n".join(self._log.read_text().splitlines()[-15:])
@@ -669,7 +669,7 @@ class Child:
         return answer
 
     def epoch(self, *, is_last: bool) -> dict[str, Any]:
-        """Let it train one epoch."""
+        """Let the child train one epoch."""
         self._requests.write("go\n")
         self._requests.flush()
         answer = self.answer("seconds")
@@ -678,7 +678,7 @@ class Child:
         return answer
 
     def end(self) -> dict[str, Any]:
-        """What it held, when it has ended."""
+        """Wait for the child's end and return its memory and losses."""
         answer = self.answer("gib")
         self._process.wait()
         return answer
@@ -687,7 +687,7 @@ class Child:
 def measured(
     form: str, captions: int, words: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """A line for each way."""
+    """One line of measurements for each trainer."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         photos = options.photos if captions == 1 else max(options.photos // 4, 2)
@@ -740,7 +740,7 @@ def measured(
 
 
 def shown(lines: list[dict[str, Any]]) -> None:
-    """A row for each way, against the fastest of the other trainers."""
+    """One table row for each trainer, relative to the fastest other trainer."""
     others = [line for line in lines if not line["way"].startswith("ours")]
     best = max(others, key=lambda line: line["captions_per_s"]) if others else None
     for line in lines:
@@ -760,7 +760,7 @@ def shown(lines: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Measure each form with each number of captions and words."""
+    """Measure each model with each number of captions and words."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -21,7 +21,7 @@ HERE = Path(__file__).parents[1]
 
 
 def seconds(checkout: Path, photo: Path) -> tuple[float, str]:
-    """Processor time of one run, and what it printed."""
+    """CPU seconds of one run, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(
         [sys.executable, "-m", "captioning", "caption", str(photo)],
@@ -37,7 +37,7 @@ def seconds(checkout: Path, photo: Path) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Print the medians, and their ratio."""
+    """Print the medians and their ratio."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -49,7 +49,7 @@ EMBEDDING = 512  # of CLIP's text encoder
 
 @dataclass(kw_only=True)
 class Case:
-    """A captioner with its batch; ``plain_loss`` is of the usual way to write it."""
+    """A captioner with its batch; ``plain_loss`` is the loss of the usual implementation."""
 
     model: AbstractCaptioner
     batch: Batch
@@ -58,18 +58,18 @@ class Case:
 
 
 def regions_batch(model: AbstractCaptioner, device: str, images: int, each: int) -> Batch:
-    """Captions of COCO's lengths, of photos of 36 regions."""
+    """Batch with photos of 36 regions, and captions with COCO's lengths."""
     sizes = {"images": images, "captions_per_image": each, "regions": 36, "feature_size": 2048}
     return bench_updown.make_batch(sizes, model.tokenizer).to(device)
 
 
 def words(number: int) -> WordTokenizer:
-    """So many words, made up but for two objects, which COS-CVAE wants some of."""
+    """Made-up vocabulary of a given size with two object words for COS-CVAE."""
     return WordTokenizer(words=["dog", "cat", *(f"w{place}" for place in range(number - 6))])
 
 
 def updown(options: argparse.Namespace, settings: dict[str, int | float]) -> Case:
-    """UpDown, beside two LSTM cells that are differentiated by autograd."""
+    """UpDown, compared with two LSTM cells under autograd."""
     sizes = {key: settings[key] for key in ("hidden_size", "attention_size", "embedding_size")}
     if options.size == "small":
         sizes = {key: value // 10 for key, value in sizes.items()}
@@ -92,7 +92,7 @@ def updown(options: argparse.Namespace, settings: dict[str, int | float]) -> Cas
 
 
 def cos_cvae(options: argparse.Namespace) -> Case:
-    """COS-CVAE; its search writes the best captions of 20 draws."""
+    """COS-CVAE, which writes the best captions of 20 draws."""
     names = ("attention_lstm_size", "language_lstm_size", "attention_size", "embedding_size")
     sizes = dict.fromkeys(names, 64) if options.size == "small" else {}
     search = LatentSearch.with_settings(
@@ -110,7 +110,7 @@ def cos_cvae(options: argparse.Namespace) -> Case:
 
 
 def cic_bart(options: argparse.Namespace) -> Case:
-    """CIC-BART on BART-base, beside `BartForConditionalGeneration` with padded regions."""
+    """CIC-BART on BART-base, compared with `BartForConditionalGeneration` on padded regions."""
     small = options.size == "small"
     sizes = {"layers": 6, "hidden": 64 if small else 768}
     chosen = SimpleNamespace(**sizes, images=100, captions=1, regions=4, words=12, vocabulary=50465)
@@ -127,7 +127,7 @@ def cic_bart(options: argparse.Namespace) -> Case:
 
 
 def viecap(options: argparse.Namespace) -> Case:
-    """ViECap on GPT-2, trained on texts alone; it captions photos."""
+    """ViECap on GPT-2, trained on texts only; captions photos."""
     sizes = (
         {"layers": 1, "hidden": 64} if options.size == "small" else {"layers": 12, "hidden": 768}
     )
@@ -151,7 +151,7 @@ def viecap(options: argparse.Namespace) -> Case:
 
 
 def blip(options: argparse.Namespace) -> Case:
-    """BLIP-base at 384 pixels, beside `BlipForConditionalGeneration`."""
+    """BLIP-base at 384 pixels, compared with `BlipForConditionalGeneration`."""
     sizes = {"layers": 12, "hidden": 768, "side": 384}
     if options.size == "small":
         sizes = {"layers": 2, "hidden": 128, "side": 96}
@@ -179,7 +179,7 @@ CASES: dict[str, Callable[[argparse.Namespace], Case]] = {
 
 @contextmanager
 def computing(precision: str, device: str) -> Iterator[None]:
-    """Products of matrices in float32, in TF32, or networks in bfloat16 as ``bf16-mixed``."""
+    """Context manager: float32 or TF32 matrix products, or bfloat16 as in ``bf16-mixed``."""
     torch.set_float32_matmul_precision("highest" if precision == "32" else "high")
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bf16"):
         yield
@@ -187,7 +187,7 @@ def computing(precision: str, device: str) -> Iterator[None]:
 
 
 def measured(case: Case, options: argparse.Namespace) -> dict[str, object]:
-    """Medians, the ways turn by turn; the first round warms up."""
+    """Median times, measured in turn after a warm-up round."""
     device, number = options.device, len(case.batch)
     case.model.train()
     parameters = [part for part in case.model.parameters() if part.requires_grad]
@@ -235,7 +235,7 @@ def measured(case: Case, options: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> None:
-    """A line a model."""
+    """Print one line for each model."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

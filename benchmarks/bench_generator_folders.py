@@ -74,7 +74,7 @@ KINDS = {
 
 @dataclass
 class Planted:
-    """The folder, and the faults in it.
+    """A folder with planted faults.
 
     Attributes:
         root: the folder.
@@ -88,12 +88,12 @@ class Planted:
     folders: dict[str, str] = field(default_factory=dict)
 
     def path(self, name: str, end: str = ".txt") -> Path:
-        """The file of a photo."""
+        """File of the photo."""
         return self.root / self.folders[name] / f"{name}{end}"
 
 
 def main() -> None:
-    """Print all figures."""
+    """Print all measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     for name in ("photos", "tokens", "list"):
@@ -121,7 +121,7 @@ PURPOSE = Purpose(trigger=TRIGGER, class_words=(CLASS,))
 
 
 def timed(name: str, tool: Callable[[], Found]) -> Found:
-    """What a tool finds; prints how long it takes, with its start."""
+    """Return a tool's findings; print its time, including start-up."""
     start = time.monotonic()
     found = tool()
     print(f"{name}: {time.monotonic() - start:.1f} s")
@@ -129,7 +129,7 @@ def timed(name: str, tool: Callable[[], Found]) -> Found:
 
 
 def commit() -> str:
-    """Of this checkout."""
+    """Commit of this checkout."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=8"]
     return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -138,7 +138,7 @@ def commit() -> str:
 
 
 def plant(options: argparse.Namespace, root: Path) -> Planted:
-    """Photos and captions of Flickr8k as kohya's folders, with faults of each kind."""
+    """Write Flickr8k as kohya folders with planted faults of each kind."""
     draw = random.Random(options.seed)
     names = sorted(set(Path(options.list).read_text().split()))
     captions = {}
@@ -164,21 +164,21 @@ def plant(options: argparse.Namespace, root: Path) -> Planted:
 
 
 def enlarged(path: Path, side: int = SIDE) -> Image.Image:
-    """A photo with a smaller side of so many pixels, as Flickr8k's are smaller than a bucket."""
+    """Enlarge a photo to a given smaller side, because Flickr8k's are smaller than a bucket."""
     with Image.open(path) as photo:
         scale = side / min(photo.size)
         return photo.convert("RGB").resize([round(n * scale) for n in photo.size])
 
 
 def caption_of(caption: str, draw: random.Random) -> str:
-    """A caption with the trigger, and words that more or fewer captions share."""
+    """Caption with the trigger and words that more or fewer captions share."""
     shares = (("soft light", 0.92), ("film grain", 0.72), ("wide angle", 0.45))
     more = [words for words, share in shares if draw.random() < share]
     return ", ".join([f"{TRIGGER} {CLASS}", caption, *more])
 
 
 def change_captions(planted: Planted, take: Callable[[int], list[str]]) -> None:
-    """Faults in captions, each in captions of its own."""
+    """Plant faults in captions, at most one in each caption."""
     faults, texts = planted.faults, planted.texts
     faults |= {"fused": {"soft light"}, "strong": {"film grain"}, "frequent": {"wide angle"}}
     faults |= {"variety": {"set"}, "sizes": {"set"}, "number": {"set"}}
@@ -226,7 +226,7 @@ THINGS = ["a fence", "two trees", "a wall", "a lamp", "three birds", "clouds", "
 
 
 def change_files(planted: Planted, take: Callable[[int], list[str]], draw: random.Random) -> None:
-    """Faults in files, each in files of their own."""
+    """Plant faults in files, at most one in each file."""
     root, faults = planted.root, planted.faults
     for own in take(3):
         planted.path(own).unlink()
@@ -262,7 +262,7 @@ def change_files(planted: Planted, take: Callable[[int], list[str]], draw: rando
 
 
 def add_folders(planted: Planted) -> None:
-    """Lists, a folder with a default caption, and a second tree of captions."""
+    """Add lists, a folder with a default caption, and a second tree of captions."""
     root, faults = planted.root, planted.faults
     known = sorted(path.relative_to(root).as_posix() for path in (root / FOLDERS[0]).glob("p*.png"))
     (root / "train.txt").write_text("\n".join([*known[5:], "img/lost.png"]))
@@ -287,7 +287,7 @@ def add_folders(planted: Planted) -> None:
 
 
 def by_caption_audit(program: str, planted: Planted) -> Found:
-    """Of the JSON of caption-audit, without the second tree, whose texts would hide the first."""
+    """Findings in caption-audit's JSON, without the second tree, which would hide faults."""
     command = [program, str(planted.root / "img"), "--recursive", "--trigger", TRIGGER]
     command += ["--class-word", CLASS, "--format", "json"]
     told = json.loads(output_of(command))
@@ -315,7 +315,7 @@ def by_caption_audit(program: str, planted: Planted) -> Found:
 
 
 def output_of(command: list[str]) -> str:
-    """What a tool prints; both end with a code of their own where they find something."""
+    """Output of a tool; both tools exit with their own codes if they find something."""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
@@ -326,7 +326,7 @@ RULES = {
 
 
 def by_lora_audit(program: str, planted: Planted) -> Found:
-    """Of the JSON of lora-audit."""
+    """Findings in lora-audit's JSON."""
     with tempfile.TemporaryDirectory() as out:
         command = [program, "scan", str(planted.root), "--json", "-", "-o", out]
         told = json.loads(
@@ -375,7 +375,7 @@ RULES_OF_OURS = {
 
 
 def ours(result: CheckResult) -> Found:
-    """Of a check."""
+    """Findings of ``captioning check``."""
     found: dict[str, set[str]] = defaultdict(set)
     samples = result.roster.samples
     for name, kinds in FLAGS.items():
@@ -404,7 +404,7 @@ def ours(result: CheckResult) -> Found:
 
 
 def report(planted: Planted, found: Mapping[str, Found]) -> None:
-    """Print what each finds of the planted faults, and what is found beside them."""
+    """Print each tool's detected planted faults and its other findings."""
     print(f"\n| planted | | {' | '.join(found)} |\n|---|---:|{'---:|' * len(found)}")
     for kind, title in KINDS.items():
         faults = planted.faults[kind]
@@ -427,7 +427,7 @@ def report(planted: Planted, found: Mapping[str, Found]) -> None:
 
 
 def hits(kind: str, faults: set[str], tool: Found) -> str:
-    """How many of the planted faults a tool finds."""
+    """Number of planted faults that a tool finds."""
     told = tool.get(kind, set())
     if kind in ("missing", "misspelt", "letters", "place") and "drift" in tool:
         told = told | tool["drift"]  # one rule for all four
@@ -440,7 +440,7 @@ def hits(kind: str, faults: set[str], tool: Found) -> str:
 
 
 def plain(term: str) -> str:
-    """A phrase without words at its ends that name nothing."""
+    """Phrase without function words at its ends."""
     words = words_in(term)
     while words and words[0] in EMPTY_WORDS:
         words = words[1:]
@@ -463,7 +463,7 @@ ALSO: dict[str, tuple[str, ...]] = {
 
 
 def not_in_ours(theirs: Found, own: Found, planted: Planted) -> dict[str, set[str]]:
-    """Findings of another tool that ours has not."""
+    """Findings of another tool that ``captioning check`` lacks."""
     lacking: dict[str, set[str]] = {}
     for kind, items in theirs.items():
         told = set().union(*(own.get(name, set()) for name in (kind, *ALSO.get(kind, ()))))

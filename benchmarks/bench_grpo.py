@@ -45,17 +45,17 @@ WAYS = ("trl", "ours")
 
 
 def peak_gib() -> float:
-    """The most that this process has held."""
+    """Peak memory of this process in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def share_of_a(captions: Sequence[str], samples: object = None) -> list[float]:
-    """The share of the letter a in each caption; 0 of an empty one."""
+    """Reward: share of the letter a in each caption; 0 for an empty caption."""
     return [caption.count("a") / max(len(caption), 1) for caption in captions]
 
 
 class Steps:
-    """The seconds of the processor that each step takes, and its mean reward."""
+    """CPU seconds and mean reward of each step."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -70,7 +70,7 @@ class Steps:
 
 
 def with_trl(spec: dict[str, Any], steps: Steps) -> None:
-    """TRL's GRPOTrainer."""
+    """Train with TRL's GRPOTrainer."""
     import datasets
     import transformers
     from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -121,7 +121,7 @@ def with_trl(spec: dict[str, Any], steps: Steps) -> None:
 
 
 def with_ours(spec: dict[str, Any], steps: Steps) -> None:
-    """A run of ``captioning train objective=grpo``."""
+    """Train with ``captioning train objective=grpo``."""
     import pytorch_lightning as pl
 
     from captioning.config.compose import compose_config
@@ -190,7 +190,7 @@ def with_ours(spec: dict[str, Any], steps: Steps) -> None:
 
 
 def child(spec: dict[str, Any]) -> None:
-    """One way with one seed; its steps in the last line."""
+    """Run one implementation with one seed; print its steps in the last line."""
     import torch
 
     torch.set_num_threads(spec["threads"])
@@ -202,7 +202,7 @@ def child(spec: dict[str, Any]) -> None:
 
 
 def run_child(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a child found."""
+    """Return the results of a child process."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(spec["threads"]),
@@ -217,7 +217,7 @@ def run_child(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(results: list[dict[str, Any]], way: str) -> dict[str, Any]:
-    """Over the seeds of a way: seconds a step, and rewards of the first and the last thirds."""
+    """Seconds per step over the seeds, and rewards of the first and last thirds."""
     own = [line for line in results if line["way"] == way]
     third = max(1, len(own[0]["rewards"]) // 3)
     begins = [mean(line["rewards"][:third]) for line in own]
@@ -233,7 +233,7 @@ def summary(results: list[dict[str, Any]], way: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure both ways with each seed."""
+    """Measure both implementations with each seed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -68,7 +68,7 @@ def _config(folder: Path, overrides: list[str], ahead: bool) -> DictConfig:
 
 
 def _timed(config: DictConfig) -> list[tuple[int, float]]:
-    """Train; pictures and seconds of every call for pictures."""
+    """Train, and return the images and seconds of every request for images."""
     waits: list[tuple[int, float]] = []
     original = GeneratedImages.images
 

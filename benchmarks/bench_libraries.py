@@ -33,7 +33,7 @@ BROKEN = ("(a / b :ARG0)", "(a / b :ARG0 (c))", "(a / b", "(a b)")
 
 
 def timed(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> tuple[list[Any], str]:
-    """Results, and milliseconds for each."""
+    """Results and milliseconds for each call."""
     items, start = list(items), time.process_time()
     results = [function(*item) for item in items]
     return results, f"{1000 * (time.process_time() - start) / len(items):.3f} ms"
@@ -47,7 +47,7 @@ def imported(name: str) -> Any:
 
 
 def compare_graphs() -> None:
-    """Smatch of all pairs of 40 graphs; reading and writing of 100."""
+    """Compare smatch on all pairs of 40 graphs, and reading and writing of 100 graphs."""
     library, penman = imported("smatch"), imported("penman")
     texts = [part for part in GRAPHS.read_text().split("\n\n") if "::snt" in part]
     graphs, ours = timed(read_penman, zip(texts, strict=True))
@@ -81,7 +81,7 @@ def accepts(read: Callable[[str], Any], text: str, *, errors: tuple[type[Excepti
 
 
 def compare_words() -> None:
-    """Where two give different forms: which of them the captions of COCO's val2014 have more of."""
+    """Compare word forms; where two libraries differ, count which form val2014 captions use."""
     lemminflect, engine = imported("lemminflect"), imported("inflect").engine()
     with ZipFile(Path(spice_package.__file__).parent / "spice-1.0.jar") as archive:
         entries = json.loads(archive.read("coco/annotations/captions_val2014.json"))["annotations"]
@@ -137,7 +137,7 @@ def report(
 
 
 def compare_distances() -> None:
-    """Fréchet distances of random features, and of a set from itself, which is 0."""
+    """Compare Fréchet distances of random features; a set has distance 0 to itself."""
     theirs = import_module("torchmetrics.image.fid")._compute_fid
     for num, size in ((5000, 512), (300, 512), (300, 1280)):
         generator = torch.Generator().manual_seed(0)

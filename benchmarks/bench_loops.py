@@ -46,7 +46,7 @@ Step = Callable[[], None]
 
 
 class Setting:
-    """A model, its batches and a run."""
+    """A model with its batches and its run."""
 
     def __init__(self, *, size: str, batch: int, device: str, folder: str) -> None:
         torch.manual_seed(0)
@@ -61,7 +61,7 @@ class Setting:
         self.within = {"own loop": 0.0, "Trainer": 0.0}
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """A batch on the device, with labels and rows."""
+        """Batch on the device with labels and rows."""
         side = self.model.config.vision_config.image_size
         generator = torch.Generator().manual_seed(1)
         ids = torch.randint(5, 30_000, (self.batch, NUM_TOKENS), generator=generator)
@@ -73,18 +73,18 @@ class Setting:
         }
 
     def update(self, loss: torch.Tensor) -> None:
-        """One update."""
+        """Run one optimiser update."""
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def plain(self, batch: dict[str, torch.Tensor]) -> None:
-        """A step without curation."""
+        """Run a step without curation."""
         batch.pop("row")
         self.update(self.model(**batch).loss)
 
     def own_loop(self, batch: dict[str, torch.Tensor]) -> None:
-        """A step of a loop that computes losses by caption itself."""
+        """Run a step of a user's loop that computes each caption's loss."""
         rows, labels = batch.pop("row"), batch.pop("labels")
         losses = per_sample_losses(self.model(**batch).logits, labels)
         begin = time.perf_counter()
@@ -93,7 +93,7 @@ class Setting:
         self.update(losses.mean())
 
     def trainer(self, batch: dict[str, torch.Tensor]) -> None:
-        """A step as the Trainer makes it, with the hooks around the model's call."""
+        """Run a step as Trainer does, with hooks around the model's call."""
         rows, labels = batch.pop("row").to(self.device), batch["labels"]
         outputs = self.model(**batch)
         begin = time.perf_counter()
@@ -104,7 +104,7 @@ class Setting:
 
 
 def main() -> None:
-    """Measure, and print a line a variant."""
+    """Measure each variant and print one line for it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def measure(setting: Setting, num_steps: int) -> None:
-    """Steps of the variants in turns."""
+    """Time steps of the variants in turn."""
     variants = {"plain": setting.plain, "own loop": setting.own_loop, "Trainer": setting.trainer}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(num_steps + 2):
@@ -154,7 +154,7 @@ def measure(setting: Setting, num_steps: int) -> None:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done its work."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 

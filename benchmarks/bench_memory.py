@@ -44,14 +44,14 @@ CHANGES = {
 
 
 def resident(key: str) -> int:
-    """Bytes of ``VmRSS`` or ``VmHWM`` of this process."""
+    """``VmRSS`` or ``VmHWM`` of this process in bytes."""
     text = Path("/proc/self/status").read_text()
     (size,) = re.findall(rf"{key}:\s+(\d+) kB", text)
     return int(size) * 1024
 
 
 def child(spec: dict[str, Any]) -> None:
-    """Train one epoch and print what was said and what was needed."""
+    """Train one epoch, and print the estimated and the used memory."""
     import pytorch_lightning as pl
     import torch
 
@@ -111,7 +111,7 @@ def child(spec: dict[str, Any]) -> None:
 
 
 def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What one process finds."""
+    """Measurements of one process."""
     with tempfile.TemporaryDirectory() as name:
         spec = {
             "folder": name,
@@ -139,7 +139,7 @@ def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict
 
 
 def main() -> None:
-    """Measure each form with each change and number of words."""
+    """Measure each model with each change and number of words."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

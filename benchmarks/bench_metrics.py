@@ -49,7 +49,7 @@ Scores = dict[str, tuple[float, list[float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Wall and processor seconds of one evaluation, seconds of its parts, and what it found."""
+    """Wall and CPU seconds of one evaluation, seconds of its parts, and the scores."""
 
     seconds: float
     busy: float
@@ -58,7 +58,7 @@ class Evaluation:
 
 
 def read_references(num_images: int, num_references: int) -> References:
-    """The first images, in the order of their ids, with that many captions each."""
+    """First images in id order, with a given number of captions each."""
     jar = Path(spice_package.__file__).parent / "spice-1.0.jar"
     with ZipFile(jar) as archive:
         content = json.loads(archive.read("coco/annotations/captions_val2014.json"))
@@ -69,7 +69,7 @@ def read_references(num_images: int, num_references: int) -> References:
 
 
 def mixed_candidates(references: References, seed: int) -> Captions:
-    """The first 60% of the words of a caption of the image, then the last 40% of a foreign one."""
+    """First 60% of a caption's words, followed by the last 40% of another image's caption."""
     draw = np.random.default_rng(seed)
     ids, candidates = list(references), {}
     for image_id in ids:
@@ -83,7 +83,7 @@ def mixed_candidates(references: References, seed: int) -> Captions:
 
 
 def score_plainly(candidates: Captions, references: References) -> tuple[Scores, dict[str, float]]:
-    """pycocoevalcap's scores and the seconds of each step."""
+    """Score with pycocoevalcap, and time each step."""
     seconds: dict[str, float] = {}
 
     def timed(name: str, function: Callable[[], object]) -> object:
@@ -109,7 +109,7 @@ def score_plainly(candidates: Captions, references: References) -> tuple[Scores,
 
 
 def score_ours(candidates: Captions, references: References) -> tuple[Scores, dict[str, float]]:
-    """The same of `evaluate_captions`."""
+    """Score with `evaluate_captions`, and time each step."""
     result = evaluate_captions(candidates, references, metrics=METRICS)
     if result.missing or result.settings["tokenizer"] != "ptb":
         raise RuntimeError(f"the benchmark needs Java: {result.missing or result.settings}")
@@ -120,7 +120,7 @@ def score_ours(candidates: Captions, references: References) -> tuple[Scores, di
 def evaluate_twice(
     implementation: str, references: References, pipe: mp.connection.Connection
 ) -> None:
-    """What a measured process does; sends scores and seconds of each evaluation."""
+    """Evaluate in a measured process; send scores and seconds of each evaluation."""
     score = {"pycocoevalcap": score_plainly, "ours": score_ours}[implementation]
     for seed in (1, 2):
         candidates = mixed_candidates(references, seed)
@@ -138,7 +138,7 @@ def evaluate_twice(
 
 
 def time_epochs(references: References, pipe: mp.connection.Connection) -> None:
-    """Seconds of validation epochs, the first with references that nobody has seen."""
+    """Seconds of validation epochs, the first with uncached references."""
     seconds = []
     for seed in range(4):
         candidates = mixed_candidates(references, seed)
@@ -150,7 +150,7 @@ def time_epochs(references: References, pipe: mp.connection.Connection) -> None:
 
 
 def measured(target: Callable[..., None], *arguments: object) -> tuple[list, float]:
-    """Run a function in a fresh process; what it sent, and its most memory in GB."""
+    """Run a function in a new process; return its result and its peak memory in GB."""
     context = mp.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(*arguments, sender))
@@ -177,7 +177,7 @@ def _watch(pid: int, peak: list[float], over: threading.Event) -> None:
 
 
 def _tree(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
+    """A process and all its descendants."""
     yield pid
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -192,7 +192,7 @@ def _resident(pid: int) -> int:
 
 
 def processor_seconds() -> float:
-    """Of this process, the children that ended and those that live."""
+    """CPU seconds of this process, of ended children and of live children."""
     ticks = 0
     for pid in _tree(os.getpid()):
         with contextlib.suppress(OSError):
@@ -202,7 +202,7 @@ def processor_seconds() -> float:
 
 
 def difference(ours: Scores, theirs: Scores, names: tuple[str, ...]) -> float:
-    """The largest, over corpus and images."""
+    """Largest difference of scores over corpus and images."""
 
     def flat(scores: Scores) -> np.ndarray:
         return np.concatenate([[scores[name][0], *scores[name][1]] for name in names])
@@ -211,7 +211,7 @@ def difference(ours: Scores, theirs: Scores, names: tuple[str, ...]) -> float:
 
 
 def compare(references: References, num_rounds: int) -> None:
-    """Print both ways, cold and the second time."""
+    """Print both implementations, with cold and warm caches."""
     implementations: dict[str, list[list[Evaluation]]] = {"pycocoevalcap": [], "ours": []}
     memory = dict.fromkeys(implementations, 0.0)
     for _ in range(num_rounds):

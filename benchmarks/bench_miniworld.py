@@ -31,7 +31,7 @@ from captioning.miniworld.sample import sample_scene
 
 
 def stages(settings: Settings, indices: range, folder: Path) -> dict[str, float]:
-    """Processor seconds of each step over the scenes ``indices``."""
+    """CPU seconds of each step over the scenes ``indices``."""
     spent = dict.fromkeys(("sample", "caption", "draw", "write"), 0.0)
 
     def timed(stage: str, function: Callable, *arguments: object, **named: object) -> object:
@@ -83,7 +83,7 @@ def measure(size: int, num_scenes: int) -> None:
 
 
 def main() -> None:
-    """Measure at each size."""
+    """Measure each size."""
     parser = argparse.ArgumentParser(description="Measure how fast MiniWorld is made.")
     parser.add_argument("--num-scenes", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 224])

@@ -35,7 +35,7 @@ CAPTION = "A dog runs over the grass."
 
 
 def draw_photos(folder: Path, number: int = 2000) -> list[Path]:
-    """Noise in 28 x 28 fields, about as large in bytes as photos of this size."""
+    """Photos of noise in 28 x 28 fields, with the usual bytes for their size."""
     draw = np.random.default_rng(0)
     paths = []
     for name in range(number):
@@ -46,7 +46,7 @@ def draw_photos(folder: Path, number: int = 2000) -> list[Path]:
 
 
 def pack_tar(photos: Sequence[Path], folder: Path, copies: int) -> None:
-    """Shards of a photo, a text and a record a key."""
+    """Write tar shards with a photo, a text and a record for each key."""
     total = len(photos) * copies
     for start in range(0, total, SHARD):
         with tarfile.open(folder / f"{start // SHARD:05d}.tar", "w") as shard:
@@ -61,7 +61,7 @@ def pack_tar(photos: Sequence[Path], folder: Path, copies: int) -> None:
 
 
 def pack_tables(photos: Sequence[Path], folder: Path, copies: int, *, group: int) -> None:
-    """Arrow as ``save_to_disk`` writes it if ``group`` is 0, else Parquet with groups of rows."""
+    """Write Arrow like ``save_to_disk`` if ``group`` is 0, else Parquet with row groups."""
     total = len(photos) * copies
     for start in range(0, total, SHARD):
         chosen = [photos[n % len(photos)] for n in range(start, min(start + SHARD, total))]
@@ -83,7 +83,7 @@ def open_all(paths: Sequence[Path]) -> None:
 
 
 def photos_a_second(paths: Sequence[Path], processes: int) -> float:
-    """Opened in an order that leaps through all shards, by forked processes.
+    """Photos per second of worker processes that read all shards in random order.
 
     Other work on the machine counts little: the time is that of the processes on a processor.
     """
@@ -114,7 +114,7 @@ def rosters(read: Callable[[Path], Roster], folder: Path) -> None:
 
 
 def main() -> None:
-    """Print all figures."""
+    """Print all measurements."""
     parser = argparse.ArgumentParser(description="Benchmark of photos in shards.")
     parser.add_argument("photos", nargs="?")
     parser.add_argument("--copies", type=int, default=12)

@@ -37,7 +37,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def peer_seconds(python: str, captions: list[str], folder: Path) -> float:
-    """Seconds of the spaCy 2 model on one core, less those of its start."""
+    """Seconds of spaCy 2 on one core, without its start-up."""
     seconds = []
     for part in (captions[:1], captions):
         lines = [json.dumps({"id": "", "split": "", "caption": caption}) for caption in part]

@@ -71,7 +71,7 @@ LORA = {
 
 
 class Case:
-    """One model in both ways.
+    """One model in both implementations.
 
     Args:
         ours: the captioner.
@@ -97,7 +97,7 @@ class Case:
 
 
 def blip_case(options: argparse.Namespace, captions: int) -> Case:
-    """BLIP as `captioning.models.blip` has it, beside `BlipForConditionalGeneration`."""
+    """BLIP of `captioning.models.blip`, compared with `BlipForConditionalGeneration`."""
     sizes = SIZES[options.size]["blip"]
     images = options.images or SIZES[options.size]["images"]
     chosen = SimpleNamespace(**sizes, images=images, captions=captions, words=options.words)
@@ -115,7 +115,7 @@ def blip_case(options: argparse.Namespace, captions: int) -> Case:
 
 
 def vlm_case(options: argparse.Namespace, captions: int) -> Case:
-    """LLaVA's form with low-rank additions, beside the network called as its pages show."""
+    """LLaVA with LoRA, compared with calling the network as its documentation shows."""
     sizes = SIZES[options.size]["vlm"]
     with tempfile.TemporaryDirectory() as folder:
         save_llava(Path(folder), sizes)
@@ -150,7 +150,7 @@ def vlm_case(options: argparse.Namespace, captions: int) -> Case:
 
 
 def save_llava(folder: Path, sizes: dict[str, Any]) -> None:
-    """Network, tokenizer and processor in the hub's format."""
+    """Save network, tokenizer and processor in the hub's format."""
     special = ["<pad>", "</s>", "<s>", "<unk>", "<image>"]
     alphabet = sorted(ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*special, *alphabet])}
@@ -200,7 +200,7 @@ def save_llava(folder: Path, sizes: dict[str, Any]) -> None:
 
 
 def transformer(hidden: int, layers: int) -> dict[str, int]:
-    """Sizes of a transformer with heads of 64."""
+    """Sizes of a transformer with head size 64."""
     return {
         "hidden_size": hidden,
         "intermediate_size": 4 * hidden,
@@ -238,13 +238,13 @@ def vlm_batch(
 
 @contextmanager
 def precision(device: str) -> Iterator[None]:
-    """bfloat16 on a GPU, as ``trainer.precision=bf16-mixed``."""
+    """Use bfloat16 on a GPU, as ``trainer.precision=bf16-mixed`` does."""
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=device != "cpu"):
         yield
 
 
 def seconds(function: Callable[[], Any], device: str) -> float:
-    """Of one call, the device's work included."""
+    """Seconds of one call, including the device's work."""
     synchronise(device)
     begin = time.perf_counter()
     function()
@@ -259,7 +259,7 @@ def synchronise(device: str) -> None:
 
 
 def step(case: Case, way: str, device: str) -> None:
-    """Forward, backward and update."""
+    """Run forward pass, backward pass and update."""
     with precision(device):
         if way == "plain":
             loss = case.plain_loss()
@@ -286,7 +286,7 @@ def search(case: Case, way: str, device: str) -> None:
 def medians(
     run: Callable[[str], None], ways: tuple[str, ...], options: argparse.Namespace
 ) -> dict[str, float]:
-    """Seconds of each way, measured in turn; the first round warms up."""
+    """Median seconds of each implementation, measured in turn after a warm-up round."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(options.rounds + 1):
         for way in ways:
@@ -297,21 +297,21 @@ def medians(
 
 
 def peak(device: str) -> float:
-    """Floating-point operations a second of a large matrix product, best of five."""
+    """Floating-point operations per second of a large matrix product, best of five."""
     size, dtype = (8192, torch.bfloat16) if device != "cpu" else (1024, torch.float32)
     left = torch.randn(size, size, dtype=dtype, device=device)
     return 2 * size**3 / min(seconds(lambda: left @ left, device) for _ in range(5))
 
 
 def gib(call: Callable[[], Any]) -> float:
-    """Most memory of the GPU while something is called, weights included."""
+    """Peak GPU memory of a call in GiB, including weights."""
     torch.cuda.reset_peak_memory_stats()
     call()
     return round(torch.cuda.max_memory_allocated() / 2**30, 2)
 
 
 def measured(name: str, case: Case, captions: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One line of the result."""
+    """One line of the results."""
     with torch.no_grad(), precision(options.device):
         losses = [case.ours.eval().losses(case.batch).total, case.plain_loss()]
     case.ours.train()
@@ -343,7 +343,7 @@ def measured(name: str, case: Case, captions: int, options: argparse.Namespace) 
 
 
 def main() -> None:
-    """Measure each case with each number of captions a photo."""
+    """Measure each case with each number of captions per photo."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -59,7 +59,7 @@ SMALL = 0.02  # share of a picture that is replaced, at least: MiniWorld's thing
 
 
 def draw_photos(folder: Path, number: int, size: int, draw: np.random.Generator) -> list[Path]:
-    """Photos of coarse noise, as JPEG of quality 90."""
+    """Photos of coarse noise as JPEG files of quality 90."""
     paths = [folder / f"{n}.jpg" for n in range(number)]
     for path in paths:
         coarse = draw.integers(0, 256, (size // 8, size // 8, 3), np.uint8)
@@ -68,14 +68,14 @@ def draw_photos(folder: Path, number: int, size: int, draw: np.random.Generator)
 
 
 def random_box(size: int, draw: np.random.Generator) -> tuple[float, float, float, float]:
-    """A box of a third of the photo's sides and more."""
+    """Box with at least a third of the photo's width and height."""
     width, height = draw.integers(size // 3, size // 2, 2)
     x, y = draw.integers(0, size - width), draw.integers(0, size - height)
     return (float(x), float(y), float(x + width), float(y + height))
 
 
 def make_proposals(paths: list[Path], num: int, size: int) -> list[Proposal]:
-    """One paste a picture, between photos drawn at random."""
+    """One paste per image, between random photos."""
     draw, proposals = np.random.default_rng(0), []
     for number in range(num):
         target, source = (paths[n] for n in draw.integers(0, len(paths), 2))
@@ -97,7 +97,7 @@ def make_proposals(paths: list[Path], num: int, size: int) -> list[Proposal]:
 
 
 def made_up(paths: list[Path], size: int) -> Roster:
-    """A photo of an animal and of a person each, with boxes and one caption."""
+    """Photos of an animal and of a person, with boxes and one caption."""
     draw, samples = np.random.default_rng(2), []
     animals, people = ("dog", "cat", "horse", "cow", "sheep"), ("man", "woman", "boy", "girl")
     looks = ("black", "white", "brown", "small", "young")
@@ -112,7 +112,7 @@ def made_up(paths: list[Path], size: int) -> Roster:
 
 
 def build_cutswap(**more: object) -> CutSwap:
-    """CutSwap with its own networks, but without ranking."""
+    """Build CutSwap with its own networks, without ranking."""
     settings = {
         "parser": build_caption_parser(num_processes=1),
         "embed": by_texts(build_sentence_encoder()),
@@ -144,7 +144,7 @@ def measure_cutswap(folder: Path, paths: list[Path], size: int) -> None:
 
 
 def repeated(roster: Roster, number: int) -> Roster:
-    """So many samples, the same ones again and again under new ids."""
+    """Repeat samples under new ids up to a given number."""
     samples = []
     for n in range(number):
         again, row = divmod(n, len(roster))
@@ -155,7 +155,7 @@ def repeated(roster: Roster, number: int) -> Roster:
 
 
 def watched(method: CutSwap, roster: Roster, images: Path) -> Iterator[tuple[Proposal, ...]]:
-    """The first candidate of each caption, its picture removed afterwards; prints memory."""
+    """Yield the first candidate of each caption, delete its image, and print memory."""
     pairs = tenths = 0
     start = time.process_time()
     for number, group in enumerate(method.candidates(roster), start=1):
@@ -172,7 +172,7 @@ def watched(method: CutSwap, roster: Roster, images: Path) -> Iterator[tuple[Pro
 
 
 def measure_samples(folder: Path, number: int) -> None:
-    """Print the memory of CutSwap over so many captions."""
+    """Print CutSwap's memory for a given number of captions."""
     scenes = min(SCENES, -(-number // CAPTIONS_OF_SCENE))
     drawn = read_miniworld(name="miniworld", folder=folder, split="train", num_scenes=scenes)
     roster, out = repeated(drawn, number), folder / "out"
@@ -191,7 +191,7 @@ def measure_samples(folder: Path, number: int) -> None:
 
 
 def peak() -> float:
-    """Most memory that this process has held, in MiB."""
+    """Peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -221,7 +221,7 @@ def measure(folder: Path, num: int, size: int, suffix: str) -> None:
 
 
 def main() -> None:
-    """Measure as the arguments say."""
+    """Run the measurements that the arguments request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=400)
     parser.add_argument("--size", type=int, default=224)

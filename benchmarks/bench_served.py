@@ -61,7 +61,7 @@ with ThreadPoolExecutor(parallel) as pool, open(kept, "w") as file:
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """All requests of a connection; those with a photo have more tokens."""
+    """Answer all requests of a connection; requests with a photo report more tokens."""
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -87,7 +87,7 @@ async def _serve() -> None:
 
 
 def _photos(folder: Path, number: int) -> None:
-    """Photos that differ, each as large in bytes as a photo is."""
+    """Different photos, each with the bytes of a usual photo."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     width, height = SIZE
@@ -128,7 +128,7 @@ def _timed(command: list[str], kept: Path, environment: dict[str, str]) -> dict[
 
 
 def _peak_kib(pid: int) -> int:
-    """Of a process so far; ``ru_maxrss`` would begin at what this process held when it forked."""
+    """Peak memory of a process so far; ``ru_maxrss`` would include memory of this process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:  # it has just ended
@@ -137,7 +137,7 @@ def _peak_kib(pid: int) -> int:
 
 
 def table(record: dict[str, Any]) -> str:
-    """Markdown: the best of each client's runs."""
+    """Markdown table with the best run of each client."""
     ideal = record["ideal_seconds"]
     lines = [
         "| client | time | beside ideal | CPU time | first answer on disk | peak memory |",

@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def measure(kind: str, number: int, folder: Path, record: Path | None) -> None:
-    """Three starts at one size."""
+    """Start three times at one size."""
     overrides = [*COMMON, *KINDS[kind], *_data(kind, number, folder)]
     for name, run, stop in (("cold", "a", 1), ("resumed", "a", -1), ("warm", "b", 0)):
         values = start([*overrides, f"run_dir={folder}/{run}"], folder, stop)
@@ -101,7 +101,7 @@ def measure(kind: str, number: int, folder: Path, record: Path | None) -> None:
 
 
 def _data(kind: str, number: int, folder: Path) -> list[str]:
-    """Draw the data; the overrides that name it."""
+    """Generate the data, and return the overrides that select it."""
     if kind == "text":
         write_lines(folder / "captions.txt", number)
         return [f"corpus.train.path={folder}/captions.txt"]
@@ -111,7 +111,7 @@ def _data(kind: str, number: int, folder: Path) -> list[str]:
 
 
 def start(overrides: list[str], folder: Path, stop: int) -> dict[str, Any]:
-    """One ``captioning train``: seconds, processor seconds and peak memory (MB), and its marks.
+    """Run ``captioning train`` once: seconds, CPU seconds, peak memory in MB, and marks.
 
     Times of marks count from the start of the process, those after the first also from the mark
     before, as ``"step"``.

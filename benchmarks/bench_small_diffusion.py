@@ -55,7 +55,7 @@ def scenes(split: str, number: int, seed: int) -> list[Drawn]:
 
 
 def features(pictures: Sequence[np.ndarray]) -> Tensor:
-    """Mean and maximum over the grid, ``(N, 2 D)``."""
+    """Mean and maximum of features over the grid, ``(N, 2 D)``."""
     backbone = build_backbone(name="efficientnet_lite0").for_inference("cpu")
     parts = []
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def features(pictures: Sequence[np.ndarray]) -> Tensor:
 
 
 def shown(scene: Scene) -> dict[str, list[int]]:
-    """The place, classes and colours that are in a scene."""
+    """Place, classes and colours in a scene."""
     return {
         "place": [PLACE_NAMES.index(scene.place)],
         "class": [CLASS_NAMES.index(thing.key) for thing in scene.objects],
@@ -78,7 +78,7 @@ def shown(scene: Scene) -> dict[str, list[int]]:
 
 
 def targets(labels: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
-    """What each picture shows as ``(N, names) float32`` of 0 and 1."""
+    """Content of each image as ``(N, names) float32`` of 0 and 1."""
     names = {"place": PLACE_NAMES, "class": CLASS_NAMES, "colour": COLOUR_NAMES}
     tensors = {kind: torch.zeros(len(labels), len(among)) for kind, among in names.items()}
     for row, label in enumerate(labels):
@@ -88,7 +88,7 @@ def targets(labels: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
 
 
 def named(scene: Scene, caption: Caption) -> dict[str, list[int]]:
-    """What of its scene a caption names, by kind."""
+    """Parts of a scene that a caption mentions, by kind."""
     labels: dict[str, list[int]] = {"place": [], "class": [], "colour": []}
     for _, text, node in caption.mentions:
         if node == PLACE:
@@ -104,7 +104,7 @@ def named(scene: Scene, caption: Caption) -> dict[str, list[int]]:
 def train_heads(
     values: Tensor, targets: dict[str, Tensor]
 ) -> Callable[[Tensor], dict[str, Tensor]]:
-    """Linear classifiers on standardised features, all kinds at once."""
+    """Train linear classifiers on standardised features, for all kinds at once."""
     mean, deviation = values.mean(0), values.std(0) + 1e-6
     kinds = list(targets)
     sizes = [targets[kind].shape[1] for kind in kinds]
@@ -130,7 +130,7 @@ def train_heads(
 
 
 def agreement(logits: dict[str, Tensor], labels: Sequence[dict[str, list[int]]]) -> dict[str, str]:
-    """Share of named places, classes and colours that are seen."""
+    """Share of mentioned places, classes and colours that the classifiers find."""
     shares = {}
     for kind, among in AMONG.items():
         best = logits[kind].topk(among, dim=1).indices.tolist()
@@ -140,7 +140,7 @@ def agreement(logits: dict[str, Tensor], labels: Sequence[dict[str, list[int]]])
 
 
 def measure_speed(model: str, steps: Sequence[int], guidance: float) -> None:
-    """Print pictures a second for batches of eight."""
+    """Print images per second for batches of eight."""
     for number in steps:
         generator = StableDiffusion(
             model=model, num_steps=number, guidance_scale=guidance, batch_size=8, device="cpu"
@@ -156,7 +156,7 @@ def measure_speed(model: str, steps: Sequence[int], guidance: float) -> None:
 
 
 def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Pictures that went through the autoencoder, at its size: what diffusion cannot exceed."""
+    """Images after the autoencoder at its size, an upper bound for the diffusion model."""
     sides = (autoencoder.config.sample_size,) * 2
     small = [np.asarray(Image.fromarray(pixels).resize(sides)) for pixels in pictures]
     with torch.inference_mode():
@@ -166,7 +166,7 @@ def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> li
 
 
 def closeups(split: str, number: int, seed: int, side: int) -> list[np.ndarray]:
-    """What the model is trained to draw: a close-up for the first caption of each scene."""
+    """Training images: a close-up for the first caption of each scene."""
     with TemporaryDirectory() as folder:
         settings = {"split": split, "num_scenes": number, "seed": seed, "size": 128}
         roster = read_miniworld(name=split, folder=folder, **settings)
@@ -178,7 +178,7 @@ def closeups(split: str, number: int, seed: int, side: int) -> list[np.ndarray]:
 
 
 def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]:
-    """Pixels ``(H, W, 3) uint8`` for each prompt, its number as its seed."""
+    """Draw pixels ``(H, W, 3) uint8`` for each prompt, with its number as seed."""
     jobs = [Job(prompt=text, seed=number) for number, text in enumerate(prompts)]
     batches = [jobs[start : start + 8] for start in range(0, len(jobs), 8)]
     pictures = [picture for batch in batches for picture in generator.generate(batch)]
@@ -188,7 +188,7 @@ def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]
 def train_classifiers(
     number: int, side: int | None
 ) -> Callable[[list[np.ndarray]], dict[str, Tensor]]:
-    """What says what pictures show: trained on scenes, or on close-ups of ``side`` pixels."""
+    """Train classifiers of image content, on scenes or on close-ups of ``side`` pixels."""
     train = scenes("train", number, seed=9)
     if side is None:
         pictures, labels = [pixels for *_, pixels in train], [shown(scene) for scene, *_ in train]

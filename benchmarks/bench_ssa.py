@@ -28,7 +28,7 @@ seconds: dict[str, float] = {}
 
 
 def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, its processor seconds added up under a name."""
+    """Wrap a function so that its CPU seconds are summed under a name."""
 
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:

@@ -43,7 +43,7 @@ VAE = {"full": (128, 256, 512, 512), "small": (32, 32, 32, 32)}
 
 
 def write(folder: Path, size: str) -> None:
-    """The pipeline, in half precision."""
+    """Write a half-precision pipeline."""
     torch.manual_seed(0)
     tokenizer = letters(folder / "words", max_tokens=77)
     text = CLIPTextConfig(
@@ -76,7 +76,7 @@ def write(folder: Path, size: str) -> None:
 
 
 def measured(folder: Path, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """One line; a batch of three steps warms up."""
+    """One line of measurements, after a warm-up batch of three steps."""
     on_gpu = options.device.startswith("cuda")
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -103,7 +103,7 @@ def measured(folder: Path, settings: dict[str, Any], options: argparse.Namespace
 
 
 def main() -> None:
-    """A line a setting."""
+    """Print one line for each setting."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

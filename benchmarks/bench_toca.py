@@ -45,7 +45,7 @@ BATCH, SHOWN = 32, 12
 
 @contextmanager
 def timed(task: str, number: int) -> Iterator[None]:
-    """Print the rate of a block by processor time and by the clock."""
+    """Context manager: print the rate of a block by CPU time and by wall time."""
     wall, cpu_time = time.perf_counter(), time.process_time()
     yield
     wall, cpu_time = time.perf_counter() - wall, time.process_time() - cpu_time
@@ -57,24 +57,24 @@ def timed(task: str, number: int) -> Iterator[None]:
 
 
 def peak() -> float:
-    """Most memory that this process has held, in MiB."""
+    """Peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def read_captions(number: int) -> list[str]:
-    """COCO's captions, of the training set first."""
+    """Read COCO's captions, training captions first."""
     files = ["pycocoevalcap:captions_train2014", "pycocoevalcap:captions_val2014"]
     roster = read_coco(name="coco", annotations=files, image_folder=None)
     return [sample.caption for sample in roster.samples[:number]]
 
 
 def tagged(captions: list[str]) -> Iterator[Tagged]:
-    """Captions as the synthesis reads them."""
+    """Tag captions as the synthesis does."""
     return map(join_word_parts, captions, CaptionTagger().tag(captions))
 
 
 def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
-    """Counted anew, or from a file."""
+    """Count the statistics, or read them from a file."""
     if path is not None and path.is_file():
         return load_statistics(path)
     with timed("captions taken apart", len(captions)):
@@ -85,7 +85,7 @@ def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
 
 
 def draw(statistics: CorpusStatistics, number: int) -> None:
-    """The rates of drawing as it comes, and of different templates with a word in every slot."""
+    """Rates of all draws, and of different templates with a word in every slot."""
     sampler, draws = TemplateSampler(statistics), np.random.default_rng(0)
     with timed("templates drawn", number):
         num_complete = sum(is_whole(sampler.draw(draws)) for _ in range(number))
@@ -96,12 +96,12 @@ def draw(statistics: CorpusStatistics, number: int) -> None:
 
 
 def is_whole(template: SentenceTemplate) -> bool:
-    """Whether no slot was passed over."""
+    """Return whether every slot has a word."""
     return len(template.words) == template.structure.count("[")
 
 
 def draw_of_few(captions: list[str], number: int) -> None:
-    """How many different templates few captions give in 20,000 draws."""
+    """Number of different templates from few captions in 20,000 draws."""
     rows = np.random.default_rng(0).choice(len(captions), number, replace=False)
     chosen = [captions[row] for row in rows]
     sampler = TemplateSampler(count_corpus(map(deconstruct, tagged(chosen))))
@@ -117,7 +117,7 @@ def draw_of_few(captions: list[str], number: int) -> None:
 
 
 def ask(statistics: CorpusStatistics, captions: list[str], options: argparse.Namespace) -> None:
-    """The rate and the acceptance of SmolLM2."""
+    """Rate and acceptance of SmolLM2."""
     rows = np.random.default_rng(0).choice(len(captions), 500, replace=False)
     chosen = [captions[row] for row in rows]
     prompts = PromptWriter(style=options.style, num_examples=options.examples)
@@ -156,7 +156,7 @@ def ask(statistics: CorpusStatistics, captions: list[str], options: argparse.Nam
 
 
 def main() -> None:
-    """Measure as the arguments say."""
+    """Run the measurements that the arguments request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--captions", type=int, default=700_000)
     parser.add_argument("--templates", type=int, default=20_000)

@@ -30,7 +30,7 @@ SIDE, SMALLEST, GREY = 384, 0.5, (128, 128, 128)
 
 
 def moved(numbers: tuple[float, ...]) -> Callable[[Image.Image], Image.Image]:
-    """Pillow's affine transform."""
+    """Affine transform of Pillow."""
     options = {"resample": Image.Resampling.BILINEAR, "fillcolor": GREY}
     return lambda image: image.transform(image.size, Image.Transform.AFFINE, numbers, **options)
 
@@ -48,7 +48,7 @@ FORMER_KINDS = (
 
 
 def former(image: Image.Image, rng: np.random.Generator) -> Tensor:
-    """The transform as it was."""
+    """Former implementation of the transform."""
     scale = np.sqrt(rng.uniform(SMALLEST, 1))
     width, height = image.width * scale, image.height * scale
     left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
@@ -65,7 +65,7 @@ def former(image: Image.Image, rng: np.random.Generator) -> Tensor:
 
 
 def noise_photos(folder: Path, number: int) -> list[Path]:
-    """Smooth noise as JPEGs."""
+    """Smooth noise as JPEG files."""
     rng, paths = np.random.default_rng(0), []
     for index in range(number):
         small = rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)
@@ -76,14 +76,14 @@ def noise_photos(folder: Path, number: int) -> list[Path]:
 
 
 def photos_a_second(make: Callable[[], list[Tensor]], number: int) -> float:
-    """Of one pass."""
+    """Photos per second of one pass."""
     started = time.perf_counter()
     torch.stack(make())
     return number / (time.perf_counter() - started)
 
 
 def compare(paths: list[Path], rounds: int) -> None:
-    """Print photos a second of both, the transform alone and with decoding."""
+    """Print photos per second of both transforms, without and with decoding."""
     images = [load_rgb(path) for path in paths]
     ours = TrainTransform(
         backbone=SimpleNamespace(image_size=SIDE), smallest_crop=SMALLEST, flip=True, distortions=2

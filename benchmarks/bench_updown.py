@@ -42,7 +42,7 @@ MAX_WORDS = 19
 
 
 class UsualUpDown(nn.Module):
-    """UpDown step by step, as it is usually written."""
+    """Usual implementation of UpDown, step by step."""
 
     def __init__(self, model: UpDown, feature_size: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class UsualUpDown(nn.Module):
         )
 
     def look(self, regions: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and keys of the regions."""
+        """Compute values and keys of the regions."""
         values = regions
         if self.project is not None:
             values = self.dropout(functional.relu(self.project(regions)))
@@ -137,7 +137,7 @@ def make_batch(settings: dict[str, int], tokenizer: WordTokenizer) -> Batch:
 
 
 def multiply_adds(model: UpDown, batch: Batch) -> tuple[float, float]:
-    """Multiply-adds of one forward pass over the batch: products done once an image and a token."""
+    """Multiply-adds of a forward pass; image and token products are computed once."""
     tokens = int(batch.token_mask[:, 1:].sum())
     images, regions, size = batch.regions.shape
     values, attention = model.key.in_features, model.key.out_features
@@ -154,7 +154,7 @@ def multiply_adds(model: UpDown, batch: Batch) -> tuple[float, float]:
 
 
 def best_time(function: Callable[[], None], repeat: int) -> float:
-    """Seconds of the fastest of some calls, after one to warm up."""
+    """Seconds of the fastest of some calls, after a warm-up call."""
     function()
     times = []
     for _ in range(repeat):
@@ -165,7 +165,7 @@ def best_time(function: Callable[[], None], repeat: int) -> float:
 
 
 def matrix_peak(dtype: torch.dtype) -> float:
-    """Multiply-adds a second of the best matrix product tried."""
+    """Multiply-adds per second of the best matrix product tried."""
     best = 0.0
     for rows, inner, columns in ((2048, 2048, 2048), (1024, 1024, 4096), (512, 2048, 2048)):
         a, b = torch.randn(rows, inner).to(dtype), torch.randn(columns, inner).to(dtype)
@@ -189,7 +189,7 @@ def train_step(loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> 
 
 
 def measure(name: str, settings: dict[str, int], peer: float, args: argparse.Namespace) -> dict:
-    """Training steps of both ways, side by side."""
+    """Time training steps of both implementations in turn."""
     tokenizer = WordTokenizer(words=[f"w{i}" for i in range(settings["vocabulary"] - 4)])
     model, batch = build(settings, tokenizer), make_batch(settings, tokenizer)
     usual = UsualUpDown(model, settings["feature_size"])
@@ -220,7 +220,7 @@ def measure(name: str, settings: dict[str, int], peer: float, args: argparse.Nam
 
 
 def measure_beam(args: argparse.Namespace) -> dict:
-    """Beam 5 over 32 images, 20 steps, no hypothesis ending early (random weights seldom end)."""
+    """Beam 5 over 32 images for 20 steps; with random weights, hypotheses rarely end early."""
     tokenizer = WordTokenizer(words=[f"w{i}" for i in range(NOCAPS["vocabulary"] - 4)])
     model, batch = build(NOCAPS, tokenizer).eval(), make_batch(NOCAPS, tokenizer)
     usual = UsualUpDown(model, NOCAPS["feature_size"]).eval()

@@ -34,24 +34,24 @@ PROMPT_WORDS = ("there", "are", "something", "in", "image")
 
 @dataclass(frozen=True, kw_only=True)
 class History(AbstractDecoderState):
-    """A prompt's vectors ``(N, D)`` and all tokens ``(G, t)`` behind it."""
+    """Prompt vectors ``(N, D)`` with all tokens ``(G, t)`` so far."""
 
     prompt: Tensor
     tokens: Tensor | None
 
     def select(self, index: Tensor) -> History:
-        """Hypotheses by index."""
+        """Select hypotheses by index."""
         return History(prompt=self.prompt, tokens=self.tokens[index])
 
 
 class WithoutCache(AbstractStepper):
-    """One photo's hypotheses, read anew at every step."""
+    """Hypotheses of one photo, computed without a cache at every step."""
 
     def __init__(self, model: ViECap) -> None:
         self.network, self.words = model.network, model.network.get_input_embeddings()
 
     def step(self, tokens: Tensor, state: History) -> tuple[Tensor, History]:
-        """As of any stepper; the begin token is not read."""
+        """Compute the next step; the begin token is ignored."""
         begun = state.tokens is not None
         read = torch.cat([state.tokens, tokens[:, None]], 1) if begun else tokens.new_zeros(1, 0)
         vectors = torch.cat([state.prompt.expand(len(read), -1, -1), self.words(read)], dim=1)
@@ -60,7 +60,7 @@ class WithoutCache(AbstractStepper):
 
 
 def build(options: argparse.Namespace) -> ViECap:
-    """GPT-2 of the sizes given, ViECap's projector, random weights that tell photos apart."""
+    """GPT-2 of the given sizes with ViECap's projector and random weights."""
     torch.manual_seed(0)
     fixed = len(PROMPT_WORDS) + 4  # and four special tokens
     words = [*PROMPT_WORDS, *(f"w{number}" for number in range(options.vocabulary - fixed))]
@@ -89,7 +89,7 @@ def build(options: argparse.Namespace) -> ViECap:
 
 
 def make_batch(number: int) -> Batch:
-    """Embeddings of photos."""
+    """Random embeddings of photos."""
     generator = torch.Generator().manual_seed(1)
     names = tuple(map(str, range(number)))
     return Batch(
@@ -103,7 +103,7 @@ def make_batch(number: int) -> Batch:
 
 @torch.inference_mode()
 def one_by_one(model: ViECap, batch: Batch) -> list[str]:
-    """Captions, each photo by itself."""
+    """Caption each photo separately."""
     captions, stepper = [], WithoutCache(model)
     embeddings, named = model._embeddings_and_entities(batch)
     for embedding, row in zip(embeddings, named, strict=True):
@@ -117,14 +117,14 @@ def one_by_one(model: ViECap, batch: Batch) -> list[str]:
 
 
 def seconds(caption_all: Callable[[], list[str]]) -> float:
-    """Of all photos."""
+    """Seconds for all photos."""
     begin = time.perf_counter()
     caption_all()
     return time.perf_counter() - begin
 
 
 def main() -> None:
-    """Compare captions, then time both."""
+    """Compare the captions, then time both."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

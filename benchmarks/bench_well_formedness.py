@@ -49,30 +49,30 @@ Words = list[str]
 
 
 def shuffled(words: Words, rng: np.random.Generator) -> Words:
-    """All words in another order."""
+    """Shuffle all words."""
     return [words[place] for place in rng.permutation(len(words))]
 
 
 def swapped(words: Words, rng: np.random.Generator) -> Words:
-    """Two neighbours change places."""
+    """Swap two neighbouring words."""
     place = int(rng.integers(max(1, len(words) - 1)))
     return [*words[:place], *words[place : place + 2][::-1], *words[place + 2 :]]
 
 
 def repeated(words: Words, rng: np.random.Generator) -> Words:
-    """A phrase of 2 to 4 words is said twice."""
+    """Repeat a phrase of 2 to 4 words."""
     size = int(rng.integers(2, 5))
     place = int(rng.integers(max(1, len(words) - size + 1)))
     return [*words[: place + size], *words[place:]]
 
 
 def without_determiners(words: Words, rng: np.random.Generator) -> Words:
-    """All articles and the like are left out."""
+    """Remove all determiners."""
     return [word for word in words if word not in DETERMINERS]
 
 
 def truncated(words: Words, rng: np.random.Generator) -> Words:
-    """Cut in the second half, after a function word if there is one."""
+    """Truncate in the second half, after a function word if there is one."""
     ends = range(max(2, len(words) // 2), len(words))
     ends = [end for end in ends if words[end - 1] in FUNCTION_WORDS] or [max(1, len(words) - 2)]
     return words[: int(rng.choice(ends))]
@@ -99,7 +99,7 @@ def read_captions(folder: Path, split: str) -> dict[str, list[str]]:
 
 
 def draw(captions: dict[str, list[str]], number: int, seed: int) -> dict[str, list[str]]:
-    """Real captions under ``"real"``, and a broken copy of each under the name of each fault.
+    """Real captions under ``"real"``, and a corrupted copy under the name of each fault.
 
     Fewer captions are the first ones of more.
     """
@@ -115,7 +115,7 @@ def draw(captions: dict[str, list[str]], number: int, seed: int) -> dict[str, li
 
 
 def neighbours(captions: dict[str, list[str]], number: int) -> tuple[list[float], list[float]]:
-    """Similarity of sentences that belong together, and of those that do not."""
+    """Similarities of two captions of one photo, and of captions of different photos."""
     table, groups = build_token_table(), list(captions.values())[: number + 1]
     same = [sentence_similarities(group[:2], table) for group in groups]
     other = [sentence_similarities([a[0], b[1]], table) for a, b in pairwise(groups)]
@@ -123,12 +123,12 @@ def neighbours(captions: dict[str, list[str]], number: int) -> tuple[list[float]
 
 
 def auc(high: Sequence[float], low: Sequence[float]) -> float:
-    """How often one of ``high`` exceeds one of ``low``."""
+    """Area under the curve: how often a value of ``high`` exceeds one of ``low``."""
     return area_under_roc([*high, *low], [True] * len(high) + [False] * len(low))
 
 
 def fit(model: AbstractLanguageModel, folder: Path, number: int) -> None:
-    """Print a calibration and the least similarity, as the config wants them."""
+    """Print a calibration and the least similarity for the config."""
     train = read_captions(folder, "train")
     kinds = draw(train, number, seed=0)
     broken = list(chain.from_iterable(kinds[name] for name in FAULTS))
@@ -140,7 +140,7 @@ def fit(model: AbstractLanguageModel, folder: Path, number: int) -> None:
 
 
 def test(scorer: WellFormedness, folder: Path, number: int) -> None:
-    """Print how well real and broken captions are told apart."""
+    """Print how well scores separate real from corrupted captions."""
     captions = read_captions(folder, "test")
     kinds = draw(captions, number, seed=1)
     start = time.process_time()
@@ -166,7 +166,7 @@ def test(scorer: WellFormedness, folder: Path, number: int) -> None:
 
 
 def test_focus(folder: Path, min_similarity: float) -> None:
-    """Print how well neighbours that belong together are told from those that do not."""
+    """Print how well similarities separate captions of one photo from unrelated captions."""
     same, other = map(np.array, neighbours(read_captions(folder, "test"), 500))
     print(f"sentences of one photo against those of two photos: AUC {auc(same, other):.3f}")
     print(

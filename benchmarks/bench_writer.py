@@ -54,7 +54,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 def main() -> None:
-    """Measure as the arguments say."""
+    """Run the measurements that the arguments request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=tuple(CONFIGS), default="small")
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 128, 512])
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def made(options: argparse.Namespace, folder: Path) -> tuple[Any, PreTrainedTokenizerFast]:
-    """A network of random weights on the device, and a tokenizer of made-up words in a folder."""
+    """Randomly initialised network on the device, and a tokenizer of made-up words."""
     names = [f"w{number}" for number in range(VOCABULARY - 2)]
     words = {"<end>": 0, "\n": 1, **{name: number + 2 for number, name in enumerate(names)}}
     plain = Tokenizer(WordLevel(words, unk_token="w0"))
@@ -104,7 +104,7 @@ def made(options: argparse.Namespace, folder: Path) -> tuple[Any, PreTrainedToke
 
 
 def prompts_of(options: argparse.Namespace, batch: int) -> list[Prompt]:
-    """Prompts of made-up words; each has ``tail`` or up to eight words less of its own."""
+    """Prompts of made-up words; the last ``tail`` words, or up to seven fewer, are unique."""
     draws = random.Random(batch)
 
     def text(number: int) -> str:
@@ -124,7 +124,7 @@ def prompts_of(options: argparse.Namespace, batch: int) -> list[Prompt]:
 
 @torch.inference_mode()
 def generate(network: Any, tokenizer: Any, prompts: list[Prompt], tokens: int) -> list[str]:
-    """The usual way: whole prompts, padded on the left."""
+    """Usual generation: full prompts, padded on the left."""
     rows = [
         tokenizer(p.opening() + p.ending(), add_special_tokens=False)["input_ids"] for p in prompts
     ]
@@ -146,7 +146,7 @@ def generate(network: Any, tokenizer: Any, prompts: list[Prompt], tokens: int) -
 def measured(
     ways: dict[str, Callable[[], Any]], batch: int, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
-    """Answers a second and GiB of each way, turn by turn after one round that is not counted."""
+    """Answers per second and GiB of each implementation, in turn after a warm-up round."""
     seconds = medians(lambda way: ways[way](), tuple(ways), options)
     rates = {way: round(batch / spent, 1) for way, spent in seconds.items()}
     memory = {} if options.device == "cpu" else {way: gib(call) for way, call in ways.items()}

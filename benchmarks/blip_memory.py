@@ -36,7 +36,7 @@ WAYS = {
 
 
 def peak_mib(options: argparse.Namespace, variant: str) -> float:
-    """Of this process, in MiB."""
+    """Peak memory of this process in MiB."""
     on_gpu = options.device.startswith("cuda")
     before = status_mib("VmRSS")
     run(options, variant)
@@ -44,7 +44,7 @@ def peak_mib(options: argparse.Namespace, variant: str) -> float:
 
 
 def run(options: argparse.Namespace, variant: str) -> None:
-    """Two training steps, or one search."""
+    """Run two training steps, or one search."""
     chosen = WAYS[variant]
     model, _ = build(options, checkpointing=chosen.get("checkpointing", False))
     model, batch = model.to(options.device), make_batch(options).to(options.device)
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, variant: str) -> None:
 
 
 def measured(options: argparse.Namespace, variant: str, images: int) -> float | None:
-    """`peak_mib` of a process of its own; None if it dies."""
+    """`peak_mib` of a new process; None if the process dies."""
     command = [sys.executable, __file__, "--measure", variant, "--images", str(images)]
     for name in (*SIZES, "threads", "device"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -74,7 +74,7 @@ def measured(options: argparse.Namespace, variant: str, images: int) -> float | 
 
 
 def largest(options: argparse.Namespace, variant: str) -> dict[str, float | int | str]:
-    """The largest batch that needs at most ``given.largest`` GiB."""
+    """Largest batch that needs at most ``given.largest`` GiB."""
     fits, too_many, needs = 0, None, 0.0
     while too_many is None or too_many - fits > max(1, fits // 16):
         images = max(1, 2 * fits) if too_many is None else (fits + too_many) // 2
@@ -87,7 +87,7 @@ def largest(options: argparse.Namespace, variant: str) -> dict[str, float | int 
 
 
 def main() -> None:
-    """A line of JSON a way: memory by batch, or the largest batch."""
+    """Print a JSON line for each implementation: memory by batch, or the largest batch."""
     parser = make_parser(__doc__, images=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))

@@ -48,7 +48,7 @@ def start(folder: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
 
 
 def fail(folder: Path) -> NoReturn:
-    """End with the last lines of a run's output, whose file goes with this program."""
+    """Exit with the last lines of a run's output, because its file is temporary."""
     lines = (folder.parent / f"{folder.name}.log").read_text(encoding="utf-8").splitlines()
     sys.exit("\n".join(["the run failed:", *lines[-20:]]))
 
@@ -63,7 +63,7 @@ def run_to_end(folder: Path, overrides: list[str]) -> float:
 def run_with_kills(
     scratch: Path, overrides: list[str], kills: int, longest: float, seed: int
 ) -> list[Path]:
-    """Start and kill until ``kills`` have struck a living run.
+    """Start a run and kill it until ``kills`` kills have hit a live process.
 
     Returns:
         The folders of the finished runs; when one ends before it is killed, the next begins.
@@ -86,7 +86,7 @@ def run_with_kills(
 
 
 def differences(first_folder: Path, second_folder: Path) -> list[str]:
-    """Names of what is not bit-identical in two finished runs."""
+    """Names of files that are not bit-identical in two finished runs."""
     different = [
         n for n in FILES if (first_folder / n).read_bytes() != (second_folder / n).read_bytes()
     ]

@@ -30,7 +30,7 @@ OTHER_VIEWS = ("aten::_unsafe_view", "aten::empty", "aten::new_empty", "aten::de
 
 
 class Counting(TorchDispatchMode):
-    """Counts what is computed; views of tensors, and memory without values, are no operations."""
+    """Counts operations; tensor views and uninitialised memory do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Counting(TorchDispatchMode):
 
 
 def count(loss: Callable[[], Tensor]) -> int:
-    """Operations of a loss and its gradients."""
+    """Count the operations of a loss and its gradients."""
     loss().backward()  # what the first step alone makes is not counted
     with Counting() as counting:
         loss().backward()
@@ -52,7 +52,7 @@ def count(loss: Callable[[], Tensor]) -> int:
 
 
 def main() -> None:
-    """A line a model."""
+    """Print one line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=["updown", "updown_nocaps", "cic_bart"])
     options = parser.parse_args()

@@ -27,7 +27,7 @@ CHUNK = 10_000
 
 
 def captions(number: int, seed: int = 0) -> Iterator[str]:
-    """So many captions."""
+    """Generate a given number of captions."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     lengths = rng.integers(3, 10, NUM_WORDS)
@@ -50,12 +50,12 @@ def captions(number: int, seed: int = 0) -> Iterator[str]:
 
 
 def num_images(num_captions: int) -> int:
-    """Images of the training split."""
+    """Number of images in the training split."""
     return -(-num_captions // CAPTIONS_PER_IMAGE)
 
 
 def write_karpathy(path: Path, num_captions: int) -> None:
-    """A file as Karpathy's, with the words of every caption, as his have."""
+    """Write a Karpathy file, including the words of every caption."""
     texts = captions(num_captions + 2 * EVALUATED * CAPTIONS_PER_IMAGE)
     training = num_images(num_captions)
     splits = ["train"] * training + ["val"] * EVALUATED + ["test"] * EVALUATED
@@ -88,7 +88,7 @@ def write_karpathy(path: Path, num_captions: int) -> None:
 
 
 def write_features(folder: Path, num_captions: int) -> None:
-    """Imported features of all images."""
+    """Write imported features of all images."""
     total = num_images(num_captions) + 2 * EVALUATED
     index = FeatureIndex(identity="drawn", kind="imported", image_size=0, dim=DIM)
     rng = np.random.default_rng(0)
@@ -103,6 +103,6 @@ def write_features(folder: Path, num_captions: int) -> None:
 
 
 def write_lines(path: Path, num_captions: int) -> None:
-    """A corpus: one caption a line."""
+    """Write a corpus with one caption per line."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{caption}\n" for caption in captions(num_captions))

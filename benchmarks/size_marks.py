@@ -19,7 +19,7 @@ from curation.loop.callback import CurationCallback
 
 
 class Marks(pl.Callback):
-    """Appends marks: name, seconds since 1970, processor seconds and peak memory (MB) so far."""
+    """Appends marks: name, seconds since 1970, CPU seconds and peak memory (MB) so far."""
 
     def __init__(self) -> None:
         self.path = os.environ["SIZE_MARKS"]
@@ -27,7 +27,7 @@ class Marks(pl.Callback):
         self._is_first = True
 
     def mark(self, name: str) -> None:
-        """Write one."""
+        """Write one mark."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
         values = {"mark": name, "time": time.time(), "cpu": cpu, "peak": peak}
@@ -35,13 +35,13 @@ class Marks(pl.Callback):
             file.write(json.dumps(values) + "\n")
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
-        """Before the epoch's last step, at whose end the policy acts."""
+        """Mark the start of the epoch's last step, after which the policy acts."""
         if batch_idx == trainer.num_training_batches - 1:
             _fill_ledger(trainer)
             self.mark(f"last step of epoch {trainer.current_epoch}")
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        """After the first step of the process and of each epoch, and after curation."""
+        """Mark the first step of the process and of each epoch, and the end of curation."""
         if self._is_first:
             self.mark("first step")
             self._is_first = False
@@ -53,16 +53,16 @@ class Marks(pl.Callback):
             self.mark(f"curation of epoch {trainer.current_epoch}")
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
-        """After validation, before the checkpoint."""
+        """Mark the end of validation, before the checkpoint."""
         self.mark(f"validation of epoch {trainer.current_epoch}")
 
     def on_train_end(self, trainer, pl_module) -> None:
-        """After the report."""
+        """Mark the end of the report."""
         self.mark("report")
 
 
 def _fill_ledger(trainer: pl.Trainer) -> None:
-    """Draw the losses of all captions, as the few steps of a benchmark see some alone."""
+    """Draw random losses of all captions, because a short benchmark trains on few captions."""
     for callback in trainer.callbacks:
         if isinstance(callback, CurationCallback) and callback.curator is not None:
             curator = callback.curator

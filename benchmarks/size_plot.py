@@ -18,7 +18,7 @@ NAMES = {"features": "UpDown, features", "text": "ViECap, captions alone"}
 
 
 def plot(record: Path, figure: Path) -> None:
-    """Draw the median over measurements of each kind, size and start; prints the same numbers."""
+    """Plot medians over measurements for each kind, size and start, and print the numbers."""
     measured: dict[tuple[str, str, int], list[Line]] = {}
     for text in record.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
@@ -43,7 +43,7 @@ def plot(record: Path, figure: Path) -> None:
 
 
 def epoch_end(line: Line) -> float | None:
-    """Curation, validation, checkpoint, and the next epoch's loader and first step."""
+    """Seconds of curation, validation, checkpoint, next loader and first step."""
     cpu = {mark["mark"]: mark["cpu"] for mark in line["marks"]}
     if "first step of epoch 1" not in cpu or "last step of epoch 0" not in cpu:
         return None

@@ -16,7 +16,7 @@ from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 
 
 class DrawnSentences(SentenceEncoder):
-    """A checksum of the text chooses from 4,096 drawn vectors; kept as computed ones are."""
+    """Maps each text to one of 4,096 random vectors by a checksum, and caches it as usual."""
 
     _drawn: Tensor
 
@@ -26,7 +26,7 @@ class DrawnSentences(SentenceEncoder):
 
 
 def build_drawn_sentences(**arguments: Any) -> SentenceEncoder:
-    """The packaged encoder, whose identity the joint space asks for, without its network's work."""
+    """Build the packaged encoder with random vectors in place of its network."""
     encoder = build_sentence_encoder(**arguments)
     encoder.__class__ = DrawnSentences
     drawn = torch.randn(4096, encoder.dim, generator=torch.Generator().manual_seed(0))

@@ -34,7 +34,7 @@ KEYS = ("rss", "files", "threads", "processes", "folder", "logs")
 
 
 def processes_of(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     found = [pid]
     for number in found:
         for task in Path(f"/proc/{number}/task").glob("*/children"):
@@ -43,7 +43,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 def measured(pid: int, folder: Path) -> dict[str, int]:
-    """Bytes of resident memory, open files, threads and processes; bytes of the folder's files."""
+    """Resident bytes, open files, threads, processes, and bytes of the folder's files."""
     sample = dict.fromkeys(KEYS, 0)
     for number in processes_of(pid):
         place = Path(f"/proc/{number}")
@@ -63,14 +63,14 @@ def measured(pid: int, folder: Path) -> dict[str, int]:
 
 
 def progress(folder: Path) -> dict[str, int]:
-    """Epochs and steps of all runs in a folder, up to their last whole epoch."""
+    """Finished epochs and steps of all runs in a folder."""
     paths = sorted(folder.glob("*/timing.json"))
     epochs = [epoch for path in paths for epoch in json.loads(path.read_text())["epochs"]]
     return {"epochs": len(epochs), "steps": sum(epoch["updates"] for epoch in epochs)}
 
 
 def growth(samples: Sequence[Mapping[str, Any]], key: str) -> float:
-    """Mean of the last quarter over that of the second one: the first quarter warms up."""
+    """Mean of the last quarter divided by that of the second; the first quarter warms up."""
     values = [sample[key] for sample in samples]
     quarter = max(1, len(values) // 4)
     early, late = values[quarter : 2 * quarter] or values, values[-quarter:]
@@ -78,7 +78,7 @@ def growth(samples: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def soak(folder: Path, *, hours: float, every: float, options: Sequence[str]) -> Iterator[dict]:
-    """Samples of trainings one after the other, until the time is over."""
+    """Measurements of consecutive trainings, until the time is over."""
     begun, seed = time.monotonic(), 0
     while (time.monotonic() - begun) / 3600 < hours:
         run = folder / f"seed{seed}"
@@ -100,7 +100,7 @@ def soak(folder: Path, *, hours: float, every: float, options: Sequence[str]) ->
 
 
 def plot(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """The samples over time, a panel a quantity."""
+    """Plot the measurements over time, one panel for each quantity."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(len(KEYS), 1, sharex=True, figsize=(7, 9), layout="constrained")
@@ -116,7 +116,7 @@ def plot(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def main() -> int:
-    """Returns 1 where memory, files or threads have grown by more than 5 per cent."""
+    """Return 1 if memory, files or threads grew by more than 5 per cent."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=6.0)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between two samples")

@@ -111,7 +111,7 @@ def test_labels_are_found_in_their_caption_whatever_stands_around_it() -> None:
     after_space = tokenizer(f"see {caption}", add_special_tokens=False)["input_ids"]
     (spans,) = label_spans(torch.tensor([after_space]), [caption], tokenizer)
     assert "".join(caption[start:stop] for start, stop in spans) == caption.replace(" ", "")
-    with pytest.raises(ValueError, match=r"labels do not hold all tokens of 'A dog\. .*max_length"):
+    with pytest.raises(ValueError, match=r"labels lack tokens of 'A dog\. .*max_length"):
         label_spans(labels[:, :-5], [caption], tokenizer)
     with pytest.raises(ValueError, match=r"object gives no character offsets"):
         label_spans(labels, [caption], object())
