@@ -31,7 +31,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Image that answers a request.
+    """Result of an image request: an image, or the reason why there is none.
 
     Attributes:
         path: an image file, or None: leave the sample as it is.

@@ -50,7 +50,7 @@ EXECUTION_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Smoke(AbstractSettings):
-    """Settings of ``debug=smoke``."""
+    """Reduced sizes for a quick trial run (``debug=smoke``)."""
 
     first_images: PositiveInt
     max_pairs: PositiveInt

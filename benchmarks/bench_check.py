@@ -175,7 +175,7 @@ def difference(before: Path, now: Path) -> dict[str, Any]:
 
 
 def rows(file: Path) -> Iterator[dict[str, str]]:
-    """Rows of a table."""
+    """Read the rows of a result table."""
     with file.open(encoding="utf-8", newline="") as lines:
         yield from csv.DictReader(lines)
 

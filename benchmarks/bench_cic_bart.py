@@ -138,7 +138,7 @@ class Nothing(nn.Module):
     """Position embedding that adds nothing, because positions are in the inputs already."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return 0, to be added."""
+        """Return 0, so that no position embedding is added."""
         return torch.zeros(1, device=ids.device)
 
 

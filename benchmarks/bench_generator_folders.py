@@ -88,7 +88,7 @@ class Planted:
     folders: dict[str, str] = field(default_factory=dict)
 
     def path(self, name: str, end: str = ".txt") -> Path:
-        """File of the photo."""
+        """Path of a photo file in the folder."""
         return self.root / self.folders[name] / f"{name}{end}"
 
 

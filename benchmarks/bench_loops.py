@@ -73,7 +73,7 @@ class Setting:
         }
 
     def update(self, loss: torch.Tensor) -> None:
-        """Run one optimiser update."""
+        """Run an optimiser update with the loss's gradients."""
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

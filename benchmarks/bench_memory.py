@@ -111,7 +111,7 @@ def child(spec: dict[str, Any]) -> None:
 
 
 def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measurements of one process."""
+    """Measurements of one training process."""
     with tempfile.TemporaryDirectory() as name:
         spec = {
             "folder": name,

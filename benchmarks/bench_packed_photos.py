@@ -77,7 +77,7 @@ def pack_tables(photos: Sequence[Path], folder: Path, copies: int, *, group: int
 
 
 def open_all(paths: Sequence[Path]) -> None:
-    """Decode photos."""
+    """Open and decode photos."""
     for path in paths:
         load_rgb(path)
 

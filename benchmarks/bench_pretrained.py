@@ -253,7 +253,7 @@ def seconds(function: Callable[[], Any], device: str) -> float:
 
 
 def synchronise(device: str) -> None:
-    """Wait for the device."""
+    """Wait until the device has finished its work."""
     if device != "cpu":
         torch.accelerator.synchronize()
 
@@ -311,7 +311,7 @@ def gib(call: Callable[[], Any]) -> float:
 
 
 def measured(name: str, case: Case, captions: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One line of the results."""
+    """Format one line of the results."""
     with torch.no_grad(), precision(options.device):
         losses = [case.ours.eval().losses(case.batch).total, case.plain_loss()]
     case.ours.train()

@@ -55,7 +55,7 @@ KINDS = {
 
 
 def main() -> None:
-    """Measure or plot."""
+    """Measure the sizes, or plot earlier measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

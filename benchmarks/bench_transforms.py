@@ -30,7 +30,7 @@ SIDE, SMALLEST, GREY = 384, 0.5, (128, 128, 128)
 
 
 def moved(numbers: tuple[float, ...]) -> Callable[[Image.Image], Image.Image]:
-    """Affine transform of Pillow."""
+    """Apply the affine transform with Pillow."""
     options = {"resample": Image.Resampling.BILINEAR, "fillcolor": GREY}
     return lambda image: image.transform(image.size, Image.Transform.AFFINE, numbers, **options)
 

@@ -117,7 +117,7 @@ def one_by_one(model: ViECap, batch: Batch) -> list[str]:
 
 
 def seconds(caption_all: Callable[[], list[str]]) -> float:
-    """Seconds for all photos."""
+    """Seconds to caption all photos."""
     begin = time.perf_counter()
     caption_all()
     return time.perf_counter() - begin

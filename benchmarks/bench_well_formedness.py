@@ -49,30 +49,30 @@ Words = list[str]
 
 
 def shuffled(words: Words, rng: np.random.Generator) -> Words:
-    """Shuffle all words."""
+    """Corrupt a caption: shuffle all words."""
     return [words[place] for place in rng.permutation(len(words))]
 
 
 def swapped(words: Words, rng: np.random.Generator) -> Words:
-    """Swap two neighbouring words."""
+    """Corrupt a caption: swap two neighbouring words."""
     place = int(rng.integers(max(1, len(words) - 1)))
     return [*words[:place], *words[place : place + 2][::-1], *words[place + 2 :]]
 
 
 def repeated(words: Words, rng: np.random.Generator) -> Words:
-    """Repeat a phrase of 2 to 4 words."""
+    """Corrupt a caption: repeat a phrase of 2 to 4 words."""
     size = int(rng.integers(2, 5))
     place = int(rng.integers(max(1, len(words) - size + 1)))
     return [*words[: place + size], *words[place:]]
 
 
 def without_determiners(words: Words, rng: np.random.Generator) -> Words:
-    """Remove all determiners."""
+    """Corrupt a caption: remove all determiners."""
     return [word for word in words if word not in DETERMINERS]
 
 
 def truncated(words: Words, rng: np.random.Generator) -> Words:
-    """Truncate in the second half, after a function word if there is one."""
+    """Corrupt a caption: truncate it in the second half, after a function word if possible."""
     ends = range(max(2, len(words) // 2), len(words))
     ends = [end for end in ends if words[end - 1] in FUNCTION_WORDS] or [max(1, len(words) - 2)]
     return words[: int(rng.choice(ends))]

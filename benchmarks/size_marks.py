@@ -27,7 +27,7 @@ class Marks(pl.Callback):
         self._is_first = True
 
     def mark(self, name: str) -> None:
-        """Write one mark."""
+        """Append one mark to the file."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
         values = {"mark": name, "time": time.time(), "cpu": cpu, "peak": peak}
@@ -57,7 +57,7 @@ class Marks(pl.Callback):
         self.mark(f"validation of epoch {trainer.current_epoch}")
 
     def on_train_end(self, trainer, pl_module) -> None:
-        """Mark the end of the report."""
+        """Mark the time after the report was written."""
         self.mark("report")
 
 

@@ -14,7 +14,7 @@ def as_line(value: Any) -> str:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """Read the values of all lines."""
+    """Read the values of all lines of a JSON Lines file."""
     with path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 

@@ -17,7 +17,7 @@ from captioning.types import Phrase, Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCaption:
-    """A generated caption.
+    """A generated caption with its phrases, graph and score.
 
     Attributes:
         sample: one of the photo's samples, for its id, path and regions.
@@ -74,7 +74,7 @@ class AbstractCaptionMethod(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Other processes that do a part of a method's work.
+    """Settings to run part of a method's work in other processes.
 
     Attributes:
         spread: runs the generation.

@@ -115,7 +115,7 @@ class Clustering:
             )
 
     def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
-        """Cluster the words."""
+        """Cluster the embedded words with these settings."""
         number = self.num_clusters
         if number is None:
             number = _scaled(NUM_CLUSTERS, len(embeddings.words))
@@ -144,7 +144,7 @@ def cluster_words(
     num_clusters: int = NUM_CLUSTERS,
     seed: int = 0,
 ) -> Clusters:
-    """Cluster object words.
+    """Group object words into clusters by their embeddings.
 
     Args:
         embeddings: embeddings of the words, from `augmentation.cutswap.embeddings.embed_words`.

@@ -89,7 +89,7 @@ class ObjectClass:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectTable:
-    """Object classes of a dataset.
+    """Object classes that a dataset's captions mention.
 
     Attributes:
         fingerprint: fingerprint of the roster whose rows it speaks of.
@@ -109,7 +109,7 @@ class ObjectTable:
 
     @cached_property
     def by_key(self) -> dict[tuple[str, bool], ObjectClass]:
-        """Classes by name and number."""
+        """Object classes by name and number (singular or plural)."""
         return {(entry.name, entry.plural): entry for entry in self.classes}
 
     @cached_property

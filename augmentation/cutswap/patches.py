@@ -186,7 +186,7 @@ def upright_size(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """A box to cut out.
+    """A box of a photo that CutSwap cuts out as a patch.
 
     Attributes:
         image_id: its photo's id.

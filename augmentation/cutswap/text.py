@@ -125,7 +125,7 @@ class CaptionSwap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapResult:
-    """All swaps of a sample.
+    """All captions of a sample with one object swapped, or the reasons for none.
 
     Attributes:
         swaps: different captions, in the random order they were drawn in.

@@ -53,7 +53,7 @@ class SingleCaption(AbstractPromptForm):
     """Uses only the sample's own caption."""
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """The sample's own caption."""
+        """Return only the sample's own caption."""
         return (request.sample.caption,)
 
 
@@ -70,7 +70,7 @@ class Representative(AbstractPromptForm):
         self._sentences = sentences
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """The representative caption."""
+        """Return only the representative caption."""
         vectors = self._sentences.embed_texts(request.captions)
         # unit vectors: the nearest by cosine is the nearest by distance
         return (request.captions[int((vectors @ vectors.mean(0)).argmax())],)
@@ -82,7 +82,7 @@ class Concatenation(AbstractPromptForm):
     takes_all = True
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
-        """All captions of the image."""
+        """Return all captions of the image, the sample's own first."""
         return request.captions
 
 

@@ -27,7 +27,7 @@ MOST_WAITING = 64  # pictures; 200 MB of those
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An image to generate.
+    """An image to generate, with its prompt and seed.
 
     Attributes:
         prompt: description of the picture.
@@ -217,7 +217,7 @@ def _wait(waiting: deque[Future[Path]], most: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """Reason why a batch failed."""
+    """Reason why a batch of images failed."""
 
     problem: str
     no_memory: bool

@@ -59,7 +59,7 @@ def hub_files(variant: str | None) -> tuple[str, ...]:
 
 
 class PipelineFolder:
-    """A saved pipeline.
+    """A saved diffusers pipeline, described by its files.
 
     Args:
         path: folder with ``model_index.json``.
@@ -96,7 +96,7 @@ class PipelineFolder:
 
     @cached_property
     def kind(self) -> type:
-        """Class of the pipeline.
+        """Class of the diffusers pipeline.
 
         Raises:
             ValueError: the installed diffusers lacks a pipeline of its name, or it does not make

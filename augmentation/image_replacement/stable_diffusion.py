@@ -165,7 +165,7 @@ class StableDiffusion(AbstractGenerator):
         return {name: value for name, value in settings.items() if value is not None}
 
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
+        """Width and height of generated images in pixels."""
         if self.width is not None and self.height is not None:
             return self.width, self.height
         native = self._files.native_size()

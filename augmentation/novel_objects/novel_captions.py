@@ -50,7 +50,7 @@ class Name:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names without repeats."""
+        """All singular and plural names of the object without repeats."""
         return tuple(dict.fromkeys((self.singular, self.plural, *self.forms)))
 
 

@@ -161,7 +161,7 @@ class NovelClass:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """Words that hold a photo out."""
+        """Words whose mention in a caption holds the photo out."""
         return tuple(self.words) or (self.name, self.names.plural)
 
 

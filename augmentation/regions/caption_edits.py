@@ -39,7 +39,7 @@ class ChangedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedCaption:
-    """A caption after an edit.
+    """A caption after an edit, with the changed spans.
 
     Attributes:
         caption: the new text, single blanks.

@@ -130,11 +130,11 @@ class CaptionedImages:
     decoding: Mapping[str, Any]
 
     def regions(self, image_id: str) -> tuple[Region, ...]:
-        """Boxes of an image."""
+        """Boxes of an image for captioners on regions."""
         return self.roster.samples[self.roster.rows_by_image[image_id][0]].regions
 
     def path(self, image_id: str) -> Path:
-        """File of an image."""
+        """Path of an image file."""
         return self.roster.samples[self.roster.rows_by_image[image_id][0]].image_path
 
 

@@ -63,7 +63,7 @@ class PictureFormat:
 
 
 class Renderer:
-    """Renders images into a folder.
+    """Renders the images of proposals into a folder.
 
     Args:
         folder: the set's folder; pictures go to ``images`` and maps to ``owners`` in it.

@@ -98,7 +98,7 @@ class Threshold:
 
 
 def clip_threshold(space: str) -> Threshold:
-    """Threshold of the thesis.
+    """CLIP similarity threshold of the thesis, valid for CLIP only.
 
     Raises:
         ValueError: the space is not the thesis' CLIP.

@@ -180,7 +180,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model",
 
 
 class AbstractGraphParser(ABC):
-    """Parses captions into graphs."""
+    """Interface of models that parse captions into AMR graphs."""
 
     @abstractmethod
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
@@ -188,7 +188,7 @@ class AbstractGraphParser(ABC):
 
 
 class AbstractGraphWriter(ABC):
-    """Writes graphs as sentences.
+    """Interface of models that write AMR graphs as sentences.
 
     Attributes:
         lower_case: new captions are in lower case, with the full stops that were written alone;

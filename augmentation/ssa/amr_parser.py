@@ -309,7 +309,7 @@ class Clauses:
         return variable
 
     def _postmodifiers(self, variable: str, i: int, quantified: int) -> None:
-        """Add the words after a noun."""
+        """Add the words after a noun, such as prepositional phrases."""
         for j in self.words.children[i]:
             token = self.tokens[j]
             if token.dep == "prep" and not (quantified != i and token.lemma == "of"):

@@ -20,7 +20,7 @@ NEUTER_PRONOUNS = frozenset(("it", "its", "itself"))
 
 
 class Builder:
-    """A graph under construction.
+    """An AMR graph under construction.
 
     Args:
         words: the caption's words.
@@ -55,7 +55,7 @@ class Builder:
             self.edges.append(Edge(source, role, target, word.replace("-", " ")))
 
     def negate(self, variable: str) -> None:
-        """Mark a node as negated."""
+        """Mark a graph node as negated."""
         if not any(e.source == variable and e.role == "polarity" for e in self.edges):
             self.link(variable, "polarity", self.add("-"))
 

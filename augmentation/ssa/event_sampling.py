@@ -110,7 +110,7 @@ MAX_PLACES = 2
 
 
 class Sampler:
-    """Draws samples of a graph.
+    """Draws samples (subgraphs with an event) from a photo's graph.
 
     Args:
         graph: graph of all captions of a photo.
@@ -140,7 +140,7 @@ class Sampler:
 
 
 class _Draft:
-    """A sample under construction."""
+    """A sampled subgraph under construction."""
 
     def __init__(self, graph: Graph, rng: np.random.Generator, detail: float) -> None:
         self.full_graph, self.rng, self.detail = graph, rng, detail
@@ -189,7 +189,7 @@ class _Draft:
         return agreeing[int(self.rng.integers(len(agreeing)))]
 
     def visit(self, variable: str, edge: Edge) -> None:
-        """Add the target of an edge."""
+        """Add the target node of an edge to the sample."""
         if variable in self.names:
             return
         node = self.full_graph.nodes[variable]

@@ -21,7 +21,7 @@ MULTI_SENTENCE = "multi-sentence"
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A caption's word for a node.
+    """A word that one caption uses for a graph node.
 
     Attributes:
         concept: label of the node, such as ``"dog"``, ``"ride-01"`` or ``"2"``.
@@ -46,7 +46,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A concept of the graph.
+    """A node of the graph, which stands for a concept.
 
     Attributes:
         names: its synonyms; the first is its label.
@@ -112,12 +112,12 @@ class Graph:
 
     @cached_property
     def out(self) -> Mapping[str, tuple[Edge, ...]]:
-        """Edges by source."""
+        """Edges of the graph by source node."""
         return _grouped(self.nodes, ((edge.source, edge) for edge in self.edges))
 
     @cached_property
     def into(self) -> Mapping[str, tuple[Edge, ...]]:
-        """Edges by target."""
+        """Edges of the graph by target node."""
         return _grouped(self.nodes, ((edge.target, edge) for edge in self.edges))
 
     def is_constant(self, variable: str) -> bool:

@@ -36,7 +36,7 @@ TOP = "TOP"
 
 @dataclass(frozen=True, kw_only=True)
 class Merging:
-    """Settings for merging graphs.
+    """Settings for merging the graphs of a photo's captions.
 
     Attributes:
         similarity: similarity of two words, 1 for the same; the cosine of their vectors.

@@ -355,7 +355,7 @@ class Ssa(AbstractCaptionMethod):
         return np.random.default_rng(int(draw_key(self.seed, "ssa", photo.sample.image_id), 16))
 
     def _samples(self, photo: PhotoInWork, rng: np.random.Generator) -> Iterator[Graph]:
-        """Graphs of parts of a photo."""
+        """Sampled subgraphs of a photo's graph."""
         if photo.graphs.graphs:
             merged = self.merging.merge_all(photo.graphs.graphs)
             for sampler in self._samplers(merged, rng):
@@ -567,7 +567,7 @@ def ground(
 def _node(
     graph: Graph, words: Words, inside: list[int], variable_of_token: dict[int, str]
 ) -> str | None:
-    """Node that a phrase describes."""
+    """Graph node that a caption phrase describes."""
     head_of = {i: words.tokens[i].head for i in inside if i in variable_of_token}
     heads = [
         i for i, head in head_of.items() if head == i or head not in inside

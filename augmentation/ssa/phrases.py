@@ -92,7 +92,7 @@ class Phrases:
         return token.text if name else token.lemma
 
     def describe(self, variable: str, i: int) -> None:
-        """Add the words before a noun."""
+        """Add the words before a noun, such as adjectives and numbers, to its node."""
         # from the right: the words before "haired" belong to it
         for j in reversed(self.words.children[i]):
             token = self.tokens[j]

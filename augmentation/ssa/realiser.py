@@ -42,7 +42,7 @@ _NUMBER_WORDS = {number: word for word, number in NUMBERS.items()}
 
 @dataclass(kw_only=True)
 class Realiser:
-    """Writes a graph as a sentence.
+    """Writes an AMR graph as an English sentence.
 
     Attributes:
         graph: graph to write; each node by its first name.

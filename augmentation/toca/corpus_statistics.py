@@ -63,7 +63,7 @@ class CorpusStatistics:
         return pairs
 
     def summary(self) -> dict[str, int]:
-        """Sizes for the card."""
+        """Numbers of structures, words and pairs, for the card."""
         return {
             "captions": int(self.structure_counts.sum()),
             "structures": len(self.structures),

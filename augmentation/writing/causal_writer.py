@@ -59,7 +59,7 @@ class RoomyLayer(DynamicLayer):
         return self._show()
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep rows by index."""
+        """Keep only the cached rows with the given indices."""
         self._stored = [stored[indices] for stored in self._stored]
         self._show()
 

@@ -129,7 +129,7 @@ class GapFilling:
         return tokens
 
     def _allowed(self, line: SentenceState) -> list[int]:
-        """Tokens that are allowed next."""
+        """Tokens that may come next in a sentence."""
         if line.begun:
             return [line.begun[0]]
         if not line.words:
@@ -151,7 +151,7 @@ class GapFilling:
 
 
 def _append_token(line: SentenceState, token: int) -> None:
-    """Append a token to a sentence."""
+    """Append a token to a sentence and update its state."""
     if line.begun:
         line.begun.pop(0)
     elif line.words and token == (line.capital or line.words[0])[0]:

@@ -107,7 +107,7 @@ class LightningCuration(pl.Callback):
             self._close(trainer, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the report of curation."""
+        """Write the report of curation at the end of training."""
         self.curation.finish()
 
     def on_exception(

@@ -37,7 +37,7 @@ class Condition(Amender):
         self._select: Selector | None = None
 
     def follow(self, select: Selector) -> None:
-        """Ask the selector's score."""
+        """Use the selector's score to assign samples to buckets."""
         self._select = select
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -124,7 +124,7 @@ class AbstractImageAmender(Amender):
         self._source = require_source(source)
 
     def start(self, view: CurationView) -> None:
-        """Start the image source."""
+        """Start the image source, for example load its index."""
         self._source.start(view.roster)
 
     @property

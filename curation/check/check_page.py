@@ -32,12 +32,12 @@ class Checked(Flagged, Protocol):
 
     @property
     def source(self) -> str:
-        """Checked folder."""
+        """Folder that was checked."""
         ...
 
     @property
     def checks(self) -> Sequence[Check]:
-        """Checks that were made."""
+        """Checks that were made on the folder."""
         ...
 
     def expected_precision(self, name: str) -> float | None:
@@ -61,7 +61,7 @@ class Checked(Flagged, Protocol):
         ...
 
     def told(self) -> Sequence[str]:
-        """Notes on the whole dataset."""
+        """Notes on the whole checked dataset, for the page."""
         ...
 
     def summary(self) -> str:

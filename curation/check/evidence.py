@@ -81,7 +81,7 @@ class Evidence:
 
     @cached_property
     def captions(self) -> list[str]:
-        """Caption texts by row."""
+        """Texts of the captions, one for each roster row."""
         return [sample.caption for sample in self.roster.samples]
 
     @cached_property

@@ -34,22 +34,22 @@ class Flagged(Protocol):
 
     @property
     def roster(self) -> Roster:
-        """Checked captions."""
+        """Captions that were checked."""
         ...
 
     @property
     def scores(self) -> Mapping[str, Scores]:
-        """Scores by check."""
+        """Scores of the captions by name of the check."""
         ...
 
     @property
     def thresholds(self) -> Mapping[str, float]:
-        """Thresholds by check."""
+        """Thresholds by name of the check."""
         ...
 
     @property
     def flags(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Flags ``(N,)`` by check."""
+        """Flagged captions, ``(N,)`` booleans, by name of the check."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Replacement:
     caption: str
 
     def edit(self, sample_id: str, *, policy: str) -> Edit:
-        """Build the edit for a journal."""
+        """Build the journal edit that replaces the caption."""
         doubt = self.doubt
         return Edit(
             sample_id=sample_id,
@@ -98,7 +98,7 @@ class Shortening:
     caption: str
 
     def edit(self, sample_id: str, *, policy: str) -> Edit:
-        """Build the edit for a journal."""
+        """Build the journal edit that replaces the caption."""
         told = "; ".join(
             f"{shortened([one.sentence])} ({one.suspicion:.2f})" for one in self.doubts
         )

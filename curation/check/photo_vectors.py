@@ -145,7 +145,7 @@ class KeptVectors:
             self.save()
 
     def save(self) -> None:
-        """Write new entries to disk.
+        """Write embeddings that were added to the cache to disk.
 
         Raises:
             OSError: the folder cannot be written.

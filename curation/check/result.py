@@ -87,7 +87,7 @@ class IssueTable:
         write_text(path, text.getvalue())
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the table as Parquet.
+        """Write the table of captions as a Parquet file.
 
         Raises:
             ModuleNotFoundError: pyarrow is not installed.
@@ -180,7 +180,7 @@ class CheckResult:
 
     @property
     def checks(self) -> list[Check]:
-        """Checks that were made."""
+        """Checks that were made on the captions."""
         return [check for check in ALL_CHECKS if check.name in self.scores]
 
     @property

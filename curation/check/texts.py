@@ -304,7 +304,7 @@ def too_long(evidence: Evidence) -> Scores:
 
 
 def too_short(evidence: Evidence) -> Scores:
-    """Number of words of a caption."""
+    """Number of words of a caption; few words are suspicious."""
     counts = _lengths(evidence)
     reasons = {row: "one word" if n <= 1 else f"{n:.0f} words" for row, n in enumerate(counts)}
     return Scores(values=counts.astype(np.float32), reasons=reasons)

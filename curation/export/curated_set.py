@@ -237,7 +237,7 @@ def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
 
 
 def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
-    """Write COCO captions JSON.
+    """Write the curated dataset as COCO captions JSON.
 
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
@@ -399,7 +399,7 @@ def _copy(source: Path, target: Path, *, is_needed: bool) -> None:
 
 
 def photo_bytes(path: Path, *, is_needed: bool = True) -> bytes:
-    """Read the bytes of an image.
+    """Read the bytes of an image file of the curated dataset.
 
     Raises:
         FileNotFoundError: it is gone; names it.

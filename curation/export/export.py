@@ -450,7 +450,7 @@ def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, 
 
 
 def _named(pattern: str, split: Split | None) -> str:
-    """File name for a split."""
+    """File name of a split, from a pattern with placeholders."""
     name = "" if split is None else HUB_NAMES[split]
     marks = {"_split": name and f"_{name}", "split_": name and f"{name}-"}
     return pattern.format(**marks, **{"split/": name and f"{name}/"})

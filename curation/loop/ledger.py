@@ -90,7 +90,7 @@ class LossLedger:
         sums: Tensor | None = None,
         tokens: TokenLosses | None = None,
     ) -> None:
-        """Record the losses of a batch.
+        """Record the losses of a training batch in the current epoch's sums.
 
         Args:
             rows: ``(B,) int64`` roster rows.

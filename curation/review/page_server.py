@@ -107,7 +107,7 @@ class Application(Protocol):
 
     @property
     def page(self) -> ServedPage:
-        """The page itself."""
+        """The page that the server sends for its address."""
         ...
 
     def get(self, path: str) -> tuple[str, bytes]:

@@ -43,7 +43,7 @@ class SentenceLoss(AbstractSentenceScore):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Name of the sentence losses."""
+        """Name of the sentence losses that the score reads."""
         return (SENTENCE_LOSS,)
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:

@@ -49,7 +49,7 @@ class Unmatched(Selector):
         self._score = CaptionFit(pairs=pairs)
 
     def scores(self, context: Context) -> Tensor:
-        """Scores of `CaptionFit`."""
+        """Misfit scores of the captions, as in `CaptionFit`."""
         return self._score.scores(context)
 
     def select(self, context: Context) -> list[Selected]:

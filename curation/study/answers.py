@@ -57,7 +57,7 @@ COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Category:
-    """A category of errors.
+    """A category of errors that annotators can tick for an image.
 
     Attributes:
         key: short name in tables.

@@ -31,7 +31,7 @@ NUM_SETS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An image to be judged.
+    """An image that annotators judge, with its captions and loss.
 
     Attributes:
         name: its file relative to the folder, or the sample's id.
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """An item in its set; ``half``, ``"high"`` or ``"low"``, is hidden from annotators."""
+    """An image with its set; ``half``, ``"high"`` or ``"low"`` loss, is hidden from annotators."""
 
     item: Item
     set_number: int

@@ -228,7 +228,7 @@ Draw = Callable[[int, torch.Generator], Examples]
 
 
 def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
-    """Loss of a training step.
+    """Denoising loss of a training step.
 
     Args:
         denoiser: denoiser to train.

@@ -154,7 +154,7 @@ class PhotoData:
 
     @torch.no_grad()
     def draw(self, number: int, generator: torch.Generator) -> Examples:
-        """Draw photos at random."""
+        """Draw random photos with their prompts for a batch."""
         photos = self._drawn(number, generator)
         pictures = self._pictures(photos)
         posterior = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist

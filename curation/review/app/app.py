@@ -200,7 +200,7 @@ DECISIONS = "decisions.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Content of the page.
+    """Settings of ``captioning app``: suspects, photos and captioners for the page.
 
     Attributes:
         suspects: folder of a check, or a run; None: no captions to look through.
@@ -342,7 +342,7 @@ MAX_SIDE = 1600  # of the picture that the page shows, in pixels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """An uploaded photo.
+    """An uploaded photo and its JPEG copy for the page.
 
     Attributes:
         path: the file as it came.

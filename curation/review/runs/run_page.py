@@ -133,7 +133,7 @@ def references(roster: Roster | None, image_id: str) -> list[str]:
 
 
 def photo_of(roster: Roster | None, image_id: str) -> Path | None:
-    """Path of a photo."""
+    """Path of a photo in the run's dataset."""
     rows = [] if roster is None else list(roster.rows_by_image.get(image_id, ()))
     return roster.samples[rows[0]].image_path if roster is not None and rows else None
 
@@ -451,7 +451,7 @@ EDITS = Path("curation") / "report.html"
 def write_run_page(
     run: FinishedRun, path: Path, *, defaults: Callable[[], Mapping[str, Any]], edits: Path | None
 ) -> Sequence[str]:
-    """Write the page of a run.
+    """Write the report page of a run, which opens without a network.
 
     Args:
         run: see `curation.review.runs.reading.read_finished_run`.
