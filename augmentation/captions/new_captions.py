@@ -48,13 +48,13 @@ class AbstractCaptionMethod(ABC):
     """Generates captions for unchanged photos."""
 
     description: str
-    """A line for the set's card that says what the captions are."""
+    """Line of the dataset card that describes the captions."""
     keeps_repeats: bool = True
-    """Whether a caption that an earlier photo of the set has, too, is kept."""
+    """Whether to keep a caption that an earlier photo of the dataset already has."""
     photos_at_once: int = 1
-    """Photos whose captions are made together."""
+    """Number of photos whose captions are generated together."""
     uses_gpu: bool = True
-    """Whether it computes on a GPU where there is one."""
+    """Whether the method uses a GPU if one is available."""
 
     @abstractmethod
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
@@ -96,14 +96,14 @@ class AbstractCorpusMethod(ABC):
     """Generates a corpus of captions from another corpus, without photos."""
 
     name: str
-    """In messages: what ``method=`` chooses."""
+    """Name of the method in messages, as chosen by ``method=``."""
     description: str
-    """A line for the set's card that says what the captions are."""
+    """Line of the dataset card that describes the captions."""
     size_setting: str = ""
-    """Dotted key of its config that says how many captions are made; empty: there is none. A
-    finished set may be extended by another number."""
+    """Dotted config key of the number of captions; empty without such a key. A larger number
+    extends a finished dataset."""
     uses_gpu: bool = True
-    """Whether it computes on a GPU where there is one."""
+    """Whether the method uses a GPU if one is available."""
 
     @abstractmethod
     def synthesise(

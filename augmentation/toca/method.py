@@ -57,7 +57,7 @@ MAX_FAILED_BATCHES, MAX_REFUSED = 3, 1000
 BATCHES_AT_ONCE = 8  # between two files
 
 Numbered = tuple[int, Sequence[SentenceTemplate]]
-"""A batch with its number."""
+"""Number of a batch, and its sentence templates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from curation.score.caption_fit import FitScores, waits_for_caption
 from curation.select.unmatched import below
 
 ORIGIN = "model:"
-"""How origins of captions by a model begin; its name follows."""
+"""Prefix of the origin of a generated caption; the model's name follows."""
 
 
 class CaptionSource(Protocol):

@@ -21,7 +21,7 @@ from curation.base import (
 )
 
 ORIGIN = "word:"
-"""How origins of mended captions begin: ``word:START:OLD>NEW``, START in the old caption."""
+"""Prefix of a mended caption's origin ``word:START:OLD>NEW``; START is in the old caption."""
 
 
 _ORIGIN = re.compile(r"word:(?P<start>[0-9]{1,9}):(?P<old>[^>]+)>(?P<new>.+)", re.DOTALL)

@@ -29,8 +29,8 @@ from curation.base import (
 from curation.score.caption_fit import FitScores
 
 ORIGIN = "sentence:"
-"""How origins of captions begin that lost sentences: ``sentence:START-STOP``, with commas between
-several, in the old caption."""
+"""Prefix of the origin of a caption without some sentences: ``sentence:START-STOP,START-STOP``
+with positions in the old caption."""
 
 Emptied = Literal["keep", "remove"]
 

@@ -55,7 +55,7 @@ BEFORE_TRAINING = Schedule(from_epoch=-1, until_epoch=-1)
 BINS = 20
 NUM_PICTURES = 600  # on the report
 Records = Mapping[str, Mapping[str, Any]]
-"""Lines of shards by ``image_id``."""
+"""Results of photos from the shards, by ``image_id``."""
 CURATED, MADE = "captions.json", "captions.jsonl"
 SERVED = "served"
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from curation.check.fit_checks import caption_fit
 NAME = "wrong_sentence"
 THRESHOLD = 0.5
 Place = tuple[Sample, int, int]
-"""A caption's sample, and where a sentence of it begins and ends."""
+"""A caption's sample, and the start and stop of one of its sentences."""
 
 
 @by_content

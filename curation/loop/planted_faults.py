@@ -23,8 +23,8 @@ from curation.base import Context, as_numpy
 from curation.loop.policy import Decision
 
 Mend = Literal["", "right", "wrong", "needless"]
-"""Of a caption in which a word was replaced: a faulty one that is sound now; one that still is
-faulty; one that had no planted fault. Empty: none was replaced."""
+"""Effect of replacing a word: the fault is mended, the fault remains, or the caption had no planted
+fault. Empty: no word was replaced."""
 MENDS = get_args(Mend)[1:]
 
 

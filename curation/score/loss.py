@@ -11,7 +11,7 @@ from captioning.config.ranges import PositiveInt
 from curation.base import Context, Score
 
 SUMMED = "summed_loss"
-"""The signal that holds each caption's loss summed over its tokens."""
+"""Name of the measurement of each caption's loss, summed over its tokens."""
 Reduction = Literal["mean", "sum"]
 
 

@@ -71,7 +71,7 @@ from captioning.training.settings import Data, DataSettings, Paths
 from captioning.vision.photo_keys import NUM_THREADS
 
 Tuning = Literal["full", "lora"]
-"""All weights of the U-Net, or low-rank additions to it."""
+"""Train all weights of the U-Net, or low-rank adapters (LoRA)."""
 
 
 @dataclass(frozen=True, kw_only=True)
