@@ -16,7 +16,7 @@ function problem(text) {
   byId("problem").hidden = !text;
 }
 
-const tooLarge = (file) => `${isolated(file.name)} has ${(file.size / 1e6).toFixed(0)} MB, and at most ${maxBytes / 1e6} are taken: save it smaller.`;
+const tooLarge = (file) => `${isolated(file.name)} has ${(file.size / 1e6).toFixed(0)} MB, but at most ${maxBytes / 1e6} MB are allowed: save a smaller copy.`;
 
 async function take(file) {
   const turn = ++asked;
@@ -32,7 +32,7 @@ async function take(file) {
   } catch (error) {
     if (turn !== asked) return;
     say("");
-    return problem(error.refused ? `${isolated(file.name)}: ${error.message}` : "The program does not answer: is it still running? Its terminal says more.");
+    return problem(error.refused ? `${isolated(file.name)}: ${error.message}` : "The program does not answer: check in its terminal that it still runs.");
   }
   await describe();
 }
@@ -79,7 +79,7 @@ async function describe() {
   } catch (error) {
     if (turn !== asked) return;
     result = caption = word = null;
-    problem(error.refused ? error.message : "The program does not answer: is it still running? Its terminal says more.");
+    problem(error.refused ? error.message : "The program does not answer: check in its terminal that it still runs.");
   }
   say("");
   byId("photo-part").ariaBusy = "false";

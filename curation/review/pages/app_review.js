@@ -43,7 +43,7 @@ function showSuspect() {
   byId("other-captions").replaceChildren(...one.others.map((text) => make("li", {}, foreign(text))));
   byId("suspect-caption").replaceChildren(foreign(one.caption));
   byId("issues").replaceChildren(...one.issues.map((issue) => make("span", { class: "badge" }, foreign(issue.replaceAll("_", " ")))),
-    one.suspicion === null ? "" : make("span", { class: "soft small" }, `suspicion ${percent(one.suspicion)}: the largest chance of a fault, by all checks`));
+    one.suspicion === null ? "" : make("span", { class: "soft small" }, `suspicion ${percent(one.suspicion)}: the highest probability of a fault among all checks`));
   byId("reason").replaceChildren(foreign(one.reason));
   byId("proposal").hidden = byId("accept").hidden = one.proposal === null;
   byId("proposal").replaceChildren("New: ", foreign(one.proposal ?? ""));

@@ -23,12 +23,12 @@ function card(entry, item, pictures) {
 
 function group(entry, pictures) {
   const shown = entry.items.length < entry.count ? `the worst ${entry.items.length} of ${number(entry.count)}` : `all ${number(entry.count)}`;
-  const kept = entry.kept ? " Reported only: the cleaned set keeps them." : "";
+  const kept = entry.kept ? " Reported only: the cleaned dataset keeps these captions." : "";
   const about = `Shown: ${shown}. ${entry.kept ? "Reported" : "Flagged"}: ${entry.measures}, ${entry.low_is_bad ? `below ${entry.threshold}` : `${entry.threshold} or more`}.${kept}`;
   const gallery = (items) => make("div", { class: "gallery" }, items.map((item) => card(entry, item, pictures)));
   return make("section", { id: entry.name },
     make("h2", {}, entry.title), entry.count ? [make("p", { class: "soft small" }, about), gallery(entry.items)] : null,
-    entry.less_sure.length ? [make("h3", {}, "Less sure"), make("p", { class: "soft small" }, `the next ${entry.less_sure.length} below ${entry.threshold}, which nothing flags`), gallery(entry.less_sure)] : null);
+    entry.less_sure.length ? [make("h3", {}, "Less sure"), make("p", { class: "soft small" }, `the next ${entry.less_sure.length} captions below ${entry.threshold}, which no check flags`), gallery(entry.less_sure)] : null);
 }
 
 // What to do next, and the command for it.

@@ -13,7 +13,7 @@ function showScores(facts) {
     parts.append(make("h3", { class: "after" }, `${OF_REFERENCES[name]} (${counted(found.num_photos, "photo")})`),
       table(["metric", ...facts.names.map((one) => foreign(one)), "difference", "95% interval", "p"], found.rows.map(scoreRow)));
   }
-  parts.append(make("p", { class: "soft small" }, "Mean ± standard deviation over seeds. Differences are means over photos, seeds pooled, with the interval and p of a paired bootstrap over photos; corpus BLEU is no such mean."));
+  parts.append(make("p", { class: "soft small" }, "Mean ± standard deviation over seeds. Differences are means over photos, seeds pooled, with the interval and p of a paired bootstrap over photos; corpus BLEU is not a mean over photos."));
 }
 
 // A generated caption, every second piece of which names what the image does not show.
@@ -41,19 +41,19 @@ function removedCard(edit) {
 
 start((facts) => {
   byId("heading").append(facts.heading ?? "Two runs on one test set");
-  byId("about").append(...sentence(facts.about ?? [`${counted(facts.num_photos, "photo")} that neither has seen`]));
+  byId("about").append(...sentence(facts.about ?? [`${counted(facts.num_photos, "photo")} that neither run has seen`]));
   showLead(facts);
   showScores(facts);
   if (facts.groups.length) {
     tabs("captions", facts.groups, (one) => changedCard(one, facts.names));
     section("captions", "p").append(facts.removed
-      ? `By ${facts.scores.original.leading}. The first two captions are generated, with their score; struck out are objects, colours and places that the image does not show. Reference captions are below.`
-      : `By ${facts.scores.original.leading}, mean over seeds; with the caption of each run's first seed and, below, people's.`);
+      ? `By ${facts.scores.original.leading}. The first two captions are generated, with their score. Objects, colours and places that the image does not show are struck out. Reference captions are below.`
+      : `By ${facts.scores.original.leading}, mean over seeds; with the caption of each run's first seed and the human captions below.`);
   }
   if (facts.removed) {
     section("removed", "p").append(facts.summary);
     section("removed", ".gallery").append(...facts.removed.map(removedCard));
   }
   details("Runs", table(["folder", "seed", "checkpoint"], facts.runs.map((row) => row.map((value) => foreign(value)))));
-  if (facts.settings.length) details(`Settings in which they differ (${facts.settings.length})`, table(["setting", ...facts.names.map((name) => foreign(name))], facts.settings.map((row) => row.map((value) => foreign(value)))));
+  if (facts.settings.length) details(`Settings that differ between the runs (${facts.settings.length})`, table(["setting", ...facts.names.map((name) => foreign(name))], facts.settings.map((row) => row.map((value) => foreign(value)))));
 });

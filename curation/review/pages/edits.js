@@ -84,10 +84,10 @@ class Decisions {
     try {
       list = JSON.parse(text);
     } catch (error) {
-      return `not JSON (${error.message})`;
+      return `the file is not JSON (${error.message})`;
     }
-    if (!list || list.format !== "curation-keep" || !Array.isArray(list.sample_ids)) return "not a keep-list";
-    if (list.fingerprint !== this.facts.fingerprint) return "a keep-list of other annotations";
+    if (!list || list.format !== "curation-keep" || !Array.isArray(list.sample_ids)) return "the file is not a keep-list";
+    if (list.fingerprint !== this.facts.fingerprint) return "the keep-list belongs to other annotations";
     this.merge(list);
     this.onChange();
     this.remember();
@@ -101,7 +101,7 @@ class Decisions {
         localStorage.setItem(this.memory, JSON.stringify(this.toList()));
         this.saved = true;
       } catch (error) {
-        console.warn("decisions are not remembered by this browser", error);
+        console.warn("this browser does not store decisions", error);
       }
     }, 300);
   }
@@ -111,7 +111,7 @@ class Decisions {
       const text = localStorage.getItem(this.memory);
       if (text) this.merge(JSON.parse(text));
     } catch (error) {
-      console.warn("decisions are not remembered by this browser", error);
+      console.warn("this browser does not store decisions", error);
     }
   }
 

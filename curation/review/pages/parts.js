@@ -48,6 +48,6 @@ async function unfold(show) {
 function start(show) {
   unfold(show).catch((error) => {
     byId("heading").textContent = "This page could not be read";
-    byId("about").textContent = `${error}. A browser of 2023 or newer is needed.`;
+    byId("about").textContent = `${error}. Use a browser from 2023 or later.`;
   });
 }

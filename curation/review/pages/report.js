@@ -28,7 +28,7 @@ function showEpochs() {
   const series = actions.map((action) => ({ name: actionName(action), color: COLORS[action] || "#9aa3ad", values: names.map((epoch) => count(epoch, action)) }));
   const parts = byId("epoch-parts");
   if (series.length) parts.append(make("div", { class: "card" }, stackedBars({ names, series, label: "edits", xLabel: "epoch" })));
-  else parts.append(make("p", { class: "card" }, "Nothing was changed: the losses were recorded only."));
+  else parts.append(make("p", { class: "card" }, "No caption was changed: the run only recorded losses."));
   const policies = new Map();
   for (const one of facts.actions) {
     const key = JSON.stringify([one.policy, one.action]);
@@ -126,7 +126,7 @@ function showVanished() {
   const others = images.named.filter((one) => !(one.photo >= 0));
   byId("vanished-parts").append(
     make("div", { class: "card" }, make("h3", {}, `Words: ${number(words.count)} of ${number(words.of)}`),
-      make("p", { class: "soft small" }, words.count ? "In no caption any more, with how often they stood there at the start." : "Every word of the start is still in some caption."),
+      make("p", { class: "soft small" }, words.count ? "In no caption any more, with how often they stood there at the start." : "Every word of the original captions is still in a caption."),
       make("div", { class: "words" }, words.named.map((one) => make("span", {}, foreign(one.word), " ", make("b", {}, String(one.count))))), more(words)),
     make("div", { class: "card" }, make("h3", {}, `Images: ${number(images.count)} of ${number(images.of)}`),
       make("p", { class: "soft small" }, images.count ? "Shown with no caption any more, each with its first one." : "Every image still has a caption."),
@@ -168,7 +168,7 @@ function showRows() {
   const hidden = facts.num_edits - facts.num_listed;
   byId("found").textContent = `${number(state.found.length)} of ${counted(facts.num_edits, "edit")}` +
     (edits.length < facts.num_listed ? `, ${number(edits.length)} read so far` : "") +
-    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}: the other ${number(hidden)} would make this page too large; curation.jsonl has them` : "") +
+    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}; curation.jsonl also has the other ${number(hidden)}, which would make this page too large` : "") +
     (pictures.length ? "" : ". No photo is shown: none could be opened when the page was made");
 }
 
@@ -249,5 +249,5 @@ async function start() {
 
 start().catch((error) => {
   byId("heading").textContent = "This page could not be read";
-  byId("about").textContent = `${error}. A browser of 2023 or newer is needed.`;
+  byId("about").textContent = `${error}. Use a browser from 2023 or later.`;
 });

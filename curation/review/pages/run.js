@@ -58,7 +58,7 @@ function showEdits(facts) {
   if (curation === null) return;
   const node = section("losses");
   const link = facts.edits_page === null ? null : make("p", {}, make("a", { href: facts.edits_page }, "All edits, to search, accept and undo"));
-  if (!curation.rules.length) node.append(make("p", {}, "Nothing was changed: the losses were recorded only."));
+  if (!curation.rules.length) node.append(make("p", {}, "No caption was changed: the run only recorded losses."));
   const actions = [...new Set(curation.actions.map((one) => one.action))];
   const epochs = [...new Set([...curation.curves.flatMap((one) => one.epochs), ...curation.actions.map((one) => one.epoch)])].sort((a, b) => a - b);
   const count = (epoch, action) => curation.actions.filter((one) => one.epoch === epoch && one.action === action).reduce((sum, one) => sum + one.count, 0);
@@ -79,7 +79,7 @@ function showEdits(facts) {
       make("div", { class: "small-multiples" }, bars.epochs.map((one) => make("div", { class: "card" },
         make("h3", {}, `Epoch ${one.epoch}: ${number(one.edited.reduce((sum, bin) => sum + bin, 0))} edited`),
         histogram({ edges: bars.edges, label: "captions", xLabel: curation.unit, high, line: one.threshold, layers: lossLayers(one), alt: one.threshold === null ? "" : `: edited from ${short(one.threshold)} on` })))),
-      make("p", { class: "soft small" }, "Dashed: the lowest loss that was edited, where nearly all captions above it were. The last bar holds all higher losses."));
+      make("p", { class: "soft small" }, "Dashed: the lowest edited loss, if nearly all captions above it were edited. The last bar holds all higher losses."));
   }
   if (curation.rules.length) node.append(make("h3", { class: "after" }, "Rules"), ruleTable(curation));
   if (link) node.append(link);
@@ -88,7 +88,7 @@ function showEdits(facts) {
 function showBeforeAfter(facts) {
   const shown = facts.curation === null ? [] : facts.curation.shown;
   if (!shown.length) return;
-  section("before-after", "p").append("The first edits of each epoch, which are the worst by the policy's score.");
+  section("before-after", "p").append("The first edits of each epoch, which concern the worst captions by the policy's score.");
   const epochs = [...new Set(shown.map((edit) => edit.epoch))];
   tabs("before-after", epochs.map((epoch) => ({ name: epoch < 0 ? "before training" : `epoch ${epoch}`, items: shown.filter((edit) => edit.epoch === epoch) })), card);
 }
@@ -103,7 +103,7 @@ const example = (metric) => (one) => make("article", { class: "card shot" },
 function showExamples(facts) {
   if (facts.examples === null) return;
   const metric = facts.test.distribution.metric;
-  section("captions", "p").append(`The model's caption in bold, people's below it. Best and worst by ${metric}; random ones are of the rest.`);
+  section("captions", "p").append(`The model's caption is bold, with human captions below. Best and worst by ${metric}; random photos are drawn from the others.`);
   tabs("captions", facts.examples, example(metric));
 }
 

@@ -18,7 +18,7 @@ function showTable(facts) {
   if (scores === null) return;
   section("scores").append(
     table(["run", "seeds", ...scores.metrics], scores.rows.map((row) => [foreign(row.name), String(row.num_runs), ...row.cells.map(scoreCell)])),
-    make("p", { class: "soft small" }, "Mean ± standard deviation over seeds; [95% interval over photos] where there is one seed. The best of each column is bold.",
+    make("p", { class: "soft small" }, "Mean ± standard deviation over seeds; [95% interval over photos] for a single seed. The best of each column is bold.",
       scores.against === null ? null : [" Second lines: difference from ", foreign(scores.against), ", with its 95% interval and p by a paired bootstrap over photos, seeds pooled (not corrected for the number of comparisons)."]));
 }
 
@@ -45,7 +45,7 @@ function showEdits(facts) {
     const { names, rows: shares } = facts.overlap;
     parts.append(make("div", { class: "card" }, make("h3", {}, "The same captions?"),
       table(["", ...names.map((name) => foreign(name))], shares.map((row, at) => [foreign(names[at]), ...row.map((value, other) => (other === at ? "" : percent(value)))])),
-      make("p", { class: "soft small" }, "Of the captions that either edited, the share that both did.")));
+      make("p", { class: "soft small" }, "Share of captions that both runs edited, among captions that either run edited.")));
   }
 }
 
@@ -54,7 +54,7 @@ const picture = (one, content) => make("article", { class: "card shot" },
 
 function showDifferent(facts) {
   if (!facts.different.length) return;
-  section("different", "p").append(`Photos whose ${facts.metric} differs most from run to run, with the caption of each run's first seed and, below, people's.`);
+  section("different", "p").append(`Photos whose ${facts.metric} differs most from run to run, with the caption of each run's first seed and the human captions below.`);
   section("different", ".gallery").append(...facts.different.map((one) => picture(one, [
     make("ul", { class: "by-run" }, one.captions.map((caption) => make("li", {}, foreign(caption.caption || "(no caption)", "quote"), make("span", { class: "small soft" }, `${three(caption.score)} · `, foreign(caption.run))))),
     make("ul", { class: "refs" }, one.references.map((text) => make("li", {}, foreign(text)))),
@@ -63,7 +63,7 @@ function showDifferent(facts) {
 
 function showEdited(facts) {
   if (!facts.edited.length) return;
-  section("edited", "p").append("Edited by the most runs, then most often; with each run's last edit.");
+  section("edited", "p").append("Captions edited by the most runs, then most often; each with the last edit of each run.");
   section("edited", ".gallery").append(...facts.edited.map((one) => picture(one, [
     make("div", {}, foreign(one.caption)),
     make("ul", { class: "by-run" }, one.edits.map((edit) => make("li", {}, make("span", { class: `badge ${edit.action}` }, `${actionName(edit.action)} · epoch ${edit.epoch}`),
@@ -76,5 +76,5 @@ start((facts) => {
   byId("about").append(`${counted(facts.num_runs, "run")} · epochs are counted from 0`);
   for (const show of [showLead, showTable, showCurves, showEdits, showDifferent, showEdited]) show(facts);
   details("Names in full", table(["run", "run_name"], facts.names.map((name, at) => [foreign(name), foreign(facts.full_names[at])])));
-  if (facts.settings.length) details(`Settings in which they differ (${facts.settings.length})`, table(["setting", ...facts.names.map((name) => foreign(name))], facts.settings.map((row) => row.map((value) => foreign(value)))));
+  if (facts.settings.length) details(`Settings that differ between the runs (${facts.settings.length})`, table(["setting", ...facts.names.map((name) => foreign(name))], facts.settings.map((row) => row.map((value) => foreign(value)))));
 });

@@ -140,7 +140,7 @@ def test_a_large_file_is_not_sent(open_page, browser, hopper, monkeypatch) -> No
     browser.wait("document.body.dataset.ready")
     browser.type("#file", str(hopper))
     browser.wait(PROBLEM)
-    assert "at most 0.05 are taken: save it smaller" in browser.text("#problem")
+    assert "at most 0.05 MB are allowed: save a smaller copy" in browser.text("#problem")
 
 
 def test_other_kinds_of_photos_and_hostile_names(photo_page, tmp_path) -> None:
