@@ -16,7 +16,7 @@ from torch import Tensor
 from captioning.data.roster import CurationView
 from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
-if TYPE_CHECKING:  # users' own loops need no Lightning, which takes seconds to import
+if TYPE_CHECKING:  # users' loops need no Lightning, a slow import
     import pytorch_lightning as pl
 
 REPLACING = ("replace_caption", "replace_image")
@@ -365,7 +365,7 @@ def by_row(doubts: Iterable[SpanT]) -> dict[int, list[SpanT]]:
 class AbstractSpanScore(Score):
     """A score that also tells which parts of a caption are in doubt."""
 
-    may_know_none = True  # where no part is judged
+    may_know_none = True  # for samples without a judged part
 
     @abstractmethod
     def doubts(self, context: Context) -> Sequence[AbstractSpanDoubt]:

@@ -47,7 +47,7 @@ FILE_NAME = "detection_by_score.json"
 _NO_SIGNALS = ("losses.npz",)
 
 log = logging.getLogger(__name__)
-PHOTOS_AT_ONCE = 512  # between two files
+PHOTOS_AT_ONCE = 512  # progress is saved after this number of photos
 FOLDER = "parts"
 PairsOfPhoto = tuple[Path, list[str]]
 
@@ -65,7 +65,7 @@ def contexts(folder: Path) -> Iterator[Context]:
     history = torch.from_numpy(record.history)
     signals = {
         path.stem: torch.from_numpy(read_history(path)[2])
-        for path in sorted((folder / "curation").glob("[!.]*.npz"))  # others were cut off
+        for path in sorted((folder / "curation").glob("[!.]*.npz"))  # hidden files are unfinished
         if path.name not in _NO_SIGNALS
     }
     for number, epoch in enumerate(record.epochs, start=1):
@@ -172,7 +172,7 @@ def detect_run(
         FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
     """
     folder = Path(run)
-    # before scores are built, which takes a while
+    # before the slow construction of scores
     seed = read_manifest(folder).seed if is_loop_folder(folder) else RunFolder(folder).config().seed
     if isinstance(scores, DictConfig):
         scores = OmegaConf.merge(scores._get_root(), {"seed": seed}).scores

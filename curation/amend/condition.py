@@ -88,5 +88,5 @@ class Condition(Amender):
         unknown = np.isnan(scores)
         drawn = context.random("buckets of samples without a score").choice(known, len(scores))
         edges = np.quantile(known, np.arange(1, self.num_buckets) / self.num_buckets)
-        # edges that are less than a score: equal scores share a bucket
+        # number of edges below the score, so that equal scores share a bucket
         return np.searchsorted(edges, np.where(unknown, drawn, scores), side="left")

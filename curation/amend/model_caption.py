@@ -114,7 +114,7 @@ def better(
     found = []
     for texts in options:
         own, *new = [next(scores) for _ in range(1 + len(texts))]
-        # a pair without a score (NaN) is no better, and better than none
+        # a pair without a score (NaN) is never better; no pair is better than a NaN pair
         fitting = [pair for pair in zip(new, texts, strict=True) if pair[0] > own]
         found.append([text for _, text in sorted(fitting, key=lambda pair: -pair[0])])
     return found

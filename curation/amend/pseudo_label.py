@@ -106,7 +106,7 @@ class PseudoLabel(Amender):
             kind, sample = kinds[candidate.sample.sample_id], candidate.sample
             prediction = written[kind][sample.image_id]
             problem = self._problem(prediction)
-            waiting = sample.weight < 1  # a placeholder so far, which is not trained on
+            waiting = sample.weight < 1  # still a placeholder, which training skips
             if problem or (prediction.caption == sample.caption and not waiting):
                 unchanged.append(sample.sample_id)
                 notes += [f"{LEFT_ALONE}{problem}"] if problem else []

@@ -64,7 +64,7 @@ class ReplaceCaption(Amender):
             choices = _choices(context, candidate.sample, rejected_ids)
             if self.choice == "lower_loss":
                 choices = _lowest(context, candidate.sample, choices)
-            # drawn whether or not there is a choice: one sample's luck never shifts another's
+            # drawn even without a choice, so that samples do not change each other's draws
             draw = generator.random()
             if not choices:
                 unchanged.append(candidate.sample.sample_id)
@@ -82,7 +82,7 @@ class ReplaceCaption(Amender):
 
 
 def _choices(context: Context, sample: Sample, rejected_ids: set[str]) -> list[Sample]:
-    # equal words under another id would put the bad caption straight back
+    # an equal text under another id would restore the bad caption
     return [
         other
         for other in context.view.pool(sample.image_id)

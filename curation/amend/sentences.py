@@ -310,7 +310,7 @@ class ReplaceSentences(AbstractSentenceAmender):
         by, options = f"{MODEL}{self.source.name}", []
         for captions, text in zip(written, texts, strict=True):
             spans = [(one, sentence_spans(one)) for one in captions]
-            if self.continued and text:  # the sentence that comes next
+            if self.continued and text:  # the next sentence
                 spans = [(one, own[:1]) for one, own in spans]
             options.append([_Option(one[a:b], by) for one, own in spans for a, b in own])
         return options

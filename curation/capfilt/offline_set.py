@@ -53,7 +53,7 @@ from curation.select.unmatched import Origin, Unmatched
 Parts = Literal["both", "captioner", "filter"]
 BEFORE_TRAINING = Schedule(from_epoch=-1, until_epoch=-1)
 BINS = 20
-NUM_PICTURES = 600  # on the report
+NUM_PICTURES = 600  # photos on the report
 Records = Mapping[str, Mapping[str, Any]]
 """Results of photos from the shards, by ``image_id``."""
 CURATED, MADE = "captions.json", "captions.jsonl"
@@ -333,7 +333,7 @@ class RecordedScores:
         name: the measure's name.
     """
 
-    is_probability = False  # suspicion is minus the score, whatever its unit
+    is_probability = False  # suspicion is the negative score in any unit
 
     def __init__(self, records: Records, roster: Roster, *, name: str) -> None:
         self.name = name

@@ -46,7 +46,7 @@ from curation.export.tool_files import Style, write_csv, write_karpathy
 from curation.journal.journal import Header, find_journal, read_journal, replay
 from curation.record import RunRecord
 
-# The format of a new folder, of those that have a place for ids; of other layouts JSON Lines.
+# Format of a new folder by layout, if the format stores ids; JSON Lines for other layouts.
 FORMAT_OF: dict[Kind, str] = {
     "imagefolder": "imagefolder", "token_file": "jsonl", "karpathy": "karpathy", "coco": "coco",
     "jsonl": "jsonl", "table": "csv", "arrow": "parquet", "webdataset": "webdataset",
@@ -54,12 +54,12 @@ FORMAT_OF: dict[Kind, str] = {
 }  # fmt: skip
 PACKED = (*SUFFIXES, ".tar")
 ENDINGS = (".json", ".jsonl", ".csv", ".txt", ".token")
-# Arguments of the reader by which layouts are recognised, too.
+# Reader arguments that also help to recognise the layout.
 OF_LAYOUT = {
     "layout": "kind", "annotations": "annotations", "file_column": "file_column",
     "caption_columns": "caption_columns",
 }  # fmt: skip
-MISSING = "photo missing"  # the rule by which readers drop such captions
+MISSING = "photo missing"  # the rule name under which readers drop such captions
 HELD_BACK: tuple[Split, ...] = ("val", "test")
 
 
@@ -207,7 +207,7 @@ def _is_plain(first: Path, number: int) -> bool:
     if _is_folder(first):
         return False
     if not first.is_file():
-        return True  # which says so
+        return True  # whose message explains the problem
     if first.suffix in PACKED:
         raise ValueError(
             f"{first}: shards, Parquet and Arrow files are read by folder: give {first.parent}"
@@ -257,7 +257,7 @@ def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) ->
     problems: list[Exception] = []
     is_whole = False
     for rules in _ways(part, reading):
-        if is_whole and rules["missing_photos"] == "keep":  # would be the same
+        if is_whole and rules["missing_photos"] == "keep":  # would give the same result
             continue
         try:
             roster = read_own(name=header.roster, folder=folder, **options, **rules)
@@ -430,7 +430,7 @@ def _write_tokens(curated: Sequence[Picture], path: Path) -> None:
 
 
 ROSTER_FIELDS = ("sample_id", "image_id", "image_path", "caption")
-HEAD_BYTES = 1 << 16  # read from a file's start to recognise its format
+HEAD_BYTES = 1 << 16  # bytes to read from a file's start to recognise its format
 
 
 def read_annotations(

@@ -30,14 +30,14 @@ from captioning.vision.photo_places import (
 from curation.score.caption_fit import waits_for_caption
 
 HUB_NAMES: dict[Split, str] = {"train": "train", "val": "validation", "test": "test"}
-REPLACED = "replaced"  # folder of pictures that came in for others
-# Words by which `datasets` takes files and folders of an image folder for those of a split.
+REPLACED = "replaced"  # folder of replacement images
+# Words that make `datasets` treat files and folders of an image folder as a split.
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
     "val": ("validation", "valid", "dev", "val"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-_APART = "-._ 0-9"  # characters around such a word
+_APART = "-._ 0-9"  # characters that may surround such a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

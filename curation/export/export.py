@@ -56,13 +56,13 @@ from curation.journal.journal import FILE_NAME, Header, encode, write_journal
 from curation.record import RunRecord
 
 PICTURES_IN_A_FILE = 1000
-ROWS = 100  # that are in memory, and in a group of rows
+ROWS = 100  # rows in memory, and in a row group
 BYTES_AT_ONCE = 1 << 25
-_JPEG = b"\xff\xd8"  # its first bytes
+_JPEG = b"\xff\xd8"  # first bytes of a JPEG file
 _TO_JSON = json.JSONEncoder(ensure_ascii=False).encode
 _ZEROS = bytes(tarfile.BLOCKSIZE)
-_BLANK = tarfile.TarInfo("").tobuf(tarfile.GNU_FORMAT)  # a header without name
-# of its bytes but for size and checksum, which counts as blanks
+_BLANK = tarfile.TarInfo("").tobuf(tarfile.GNU_FORMAT)  # a tar header without a name
+# sum of its bytes except size and checksum, which counts as spaces
 _BLANK_SUM = sum(_BLANK) - sum(_BLANK[124:135]) - sum(_BLANK[148:156]) + 8 * ord(" ")
 _PURPOSE = "Parquet and Arrow files"
 _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
@@ -82,7 +82,7 @@ def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None 
     name = HUB_NAMES[split] if split else "data"
     parts, told = list(_parts(curated)), told_fields(curated)
     schema = _schema(told)
-    # photos are compressed already; to look for repeated ones takes longer than to write them
+    # no dictionary: photos are compressed already, and finding repeats takes longer than writing
     options = {"compression": {"image.bytes": "NONE"}, "use_dictionary": False}
     for number, part in enumerate(parts):
         path = folder / "data" / f"{name}-{number:05d}-of-{len(parts):05d}.parquet"
@@ -274,7 +274,7 @@ FORMATS = (
 HOLD_PHOTOS = ("imagefolder", "text_files", *PACKED)
 BESIDE = ("imagefolder", "text_files")  # photos lie beside their captions
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-ROWS_SAY = ("csv", "karpathy")  # the split, in one file
+ROWS_SAY = ("csv", "karpathy")  # for the split in a single file
 # Arguments for `datasets.load_dataset`, which would otherwise read the journal as data: the files
 # of each split, and other needs.
 LOADED: dict[str, tuple[str, dict[str, str]]] = {
@@ -443,7 +443,7 @@ def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, 
         files = style.pattern
     splits: list[Split | None] = [split for split, _ in of_splits(curated)]
     named = [{"split": HUB_NAMES[s], "path": _named(files, s)} for s in splits if s is not None]
-    if named and format in ROWS_SAY:  # by no name that is taken for a split
+    if named and format in ROWS_SAY:  # with a name that is not mistaken for a split
         named = [{"split": "whole", "path": files}]
     content = f"content {set_digest(curated, photos=format in PACKED)}"
     return {"description": content, "data_files": named or _named(files, None), **told}

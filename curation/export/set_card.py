@@ -115,7 +115,7 @@ def _masked(live: Sequence[Sample]) -> str:
 def _sizes(view: CurationView) -> str:
     before, after = captioned(view.roster.samples), captioned(view.samples())
     words = [count_words(sample.caption for sample in before)] * 2
-    if edited := {edit.sample_id for edit in view.journal}:  # the other captions are not read again
+    if edited := {edit.sample_id for edit in view.journal}:  # skips the unedited captions
         parts = [[s.caption for s in part if s.sample_id in edited] for part in (before, after)]
         gone, come = map(count_words, parts)
         words[1] = words[0] - gone + come

@@ -29,7 +29,7 @@ Form = Literal["sharegpt", "llava", "kohya"]
 FORMS: tuple[Form, ...] = get_args(Form)
 QUESTION = "Describe the image in one sentence."
 _FORMAT_OF: dict[Form, str] = {"sharegpt": "messages", "llava": "messages", "kohya": "text_files"}
-_PLACE = "<image>"  # where a chat has its photo
+_PLACE = "<image>"  # placeholder of the photo in a chat
 _FOLDER_WORDS = "|".join(word for words in SPLIT_WORDS.values() for word in words)
 _SPLIT_FOLDER = re.compile(rf"(?<![a-z])(?=(?:{_FOLDER_WORDS})(?![a-z]))(?=[^/]*/)", re.IGNORECASE)
 _BREAK = re.compile(r"\s*[\r\n]\s*")
@@ -178,7 +178,7 @@ def write_csv(curated: Sequence[Picture], path: Path) -> None:
 
 def _row(cells: Sequence[Any]) -> str:
     file = io.StringIO(newline="")
-    csv.writer(file, lineterminator="\r\n").writerow(cells)  # so that these in cells are quoted
+    csv.writer(file, lineterminator="\r\n").writerow(cells)  # quotes cells with these characters
     return file.getvalue().removesuffix("\r\n")
 
 

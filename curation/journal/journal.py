@@ -27,7 +27,7 @@ from captioning.types import Edit
 FORMAT = "curation-journal"
 VERSION = 1
 FILE_NAME = "curation.jsonl"
-_QUOTED = json.encoder.encode_basestring  # text as JSON, beyond ASCII as it is
+_QUOTED = json.encoder.encode_basestring  # JSON text without escaped non-ASCII
 FIELDS = ("sample_id", "action", "value", "origin", "reason", "policy", "epoch")
 
 
@@ -65,7 +65,7 @@ class Header:
 
 def encode(edit: Edit) -> str:
     """Encode an edit as one JSON line, without the line break."""
-    # spelled out: an encoder of the standard library takes three times as long for a record
+    # written by hand, because the standard library's encoder takes three times as long
     value = "null" if edit.value is None else _QUOTED(edit.value)
     return (
         f'{{"sample_id": {_QUOTED(edit.sample_id)}, "action": {_QUOTED(edit.action)}, '
@@ -283,7 +283,7 @@ def repair(path: str | Path) -> Repaired:
         ValueError: the file is damaged otherwise; it is left as it was.
     """
     path = find_journal(path)
-    # the last line may end within a character, so bytes are cut, not text
+    # bytes, not text: the last line may end within a character
     complete, _, rest = path.read_bytes().rpartition(b"\n")
     lines = _decoded(complete, path).split("\n")
     header = _header(lines[0], f"{path} line 1")

@@ -23,7 +23,7 @@ from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of, reco
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
-# How often the losses of a running epoch are looked at, so that an amender can work ahead.
+# Number of times per epoch that an amender gets the losses so far, to work ahead.
 CHECKS_PER_EPOCH = 4
 
 
@@ -131,7 +131,7 @@ class CurationCallback(pl.Callback):
         self.curator.load_state_dict(state_dict)
         self._resumed = True
         if not self._trainer.is_global_zero:
-            # the sums in the checkpoint are of all processes; kept twice they would count twice
+            # the checkpoint holds the sums of all processes; loading them twice would double them
             self.curator.clear_running()
         datamodule_of(self._trainer).view = self.curator.view
 

@@ -24,9 +24,9 @@ from curation.score.loss import SUMMED
 
 log = logging.getLogger(__name__)
 
-SUFFIXES = (".npz", ".json", ".jsonl", ".png", ".html", ".safetensors")  # of files of the folder
-NUM_BARS = 60  # of the histogram of an epoch
-NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
+SUFFIXES = (".npz", ".json", ".jsonl", ".png", ".html", ".safetensors")  # of curation's files
+NUM_BARS = 60  # bins of an epoch's histogram
+NUM_PICTURES = 100  # photos of the report at the end of a run, which take a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ def _warn_of_left_alone(policy: str, outcome: Outcome) -> None:
         return
     told = "; ".join(f"{reason} ({number})" for reason, number in reasons.most_common(3))
     result = "" if decision.edits else ", so nothing was changed"
-    # Words without doubt, or captions that are not better, are what a policy looks for.
+    # Unedited samples without doubtful words or better captions are expected.
     is_fault = not decision.edits or any("wrote nothing" in reason for reason in reasons)
     log.log(
         logging.WARNING if is_fault else logging.INFO,

@@ -26,7 +26,7 @@ from curation.loop.policy import Decision, Policy
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
-SERVED = "served"  # in a record: answers of served models
+SERVED = "served"  # key of served models' answers in a record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class Curator:
         """Decide on the measurements of the first ``num_closed`` epochs, and apply the edits."""
         signals = {name: ledger.history()[:num_closed] for name, ledger in self.signals.items()}
         context = self._context(epoch, self.ledger.history()[:num_closed], signals)
-        # pictures take long to make and leave much behind, which must be collected
+        # generated images leave much garbage, which must be collected
         pause = nullcontext() if self.policy.amend.changes_images else _collection_paused()
         with pause, answers_counted() as counted:
             decision = self.policy.deliberate(context)

@@ -176,7 +176,7 @@ class LossLedger:
 
         ``(N, K)`` by sentence, NaN also where a caption has fewer sentences.
         """
-        # 0 / 0 is NaN, which is what an unseen sample shall be
+        # 0 / 0 gives NaN, the value of unseen samples
         return self._sum / self._count
 
     def close_epoch(self, *, epoch: int, name_of: Callable[[int], str] = str) -> Tensor:
@@ -288,7 +288,7 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
         ValueError: the file is damaged.
     """
     try:
-        # opened here: np.load leaves a file open that is no archive
+        # opened here, because np.load leaves files open that are not archives
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
             ids = json.loads(saved["sample_ids"].tobytes())
             epochs, history = saved["epochs"].tolist(), saved["history"]
@@ -302,7 +302,7 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
         return ids, epochs, history
     except FileNotFoundError:
         raise
-    except Exception as error:  # NumPy and zipfile raise a dozen types for damaged files
+    except Exception as error:  # NumPy and zipfile raise many error types for damaged files
         problem = str(error).partition(". If you trust")[0]
         raise ValueError(
             f"{path} has no losses of a run ({problem}): it was damaged or cut off; resume or "

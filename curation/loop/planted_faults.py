@@ -110,7 +110,7 @@ def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str
     if word is not None and (sentence := _wrong_sentence(faulty, word)):
         if sentence in sample.caption:
             return kind
-        if not word.right:  # the sentence as a whole was wrong
+        if not word.right:  # the whole sentence was wrong
             return ""
     return kind if word is not None and _stays_wrong(sample.caption, faulty, word) else ""
 
@@ -245,7 +245,7 @@ def _ranking(
 ) -> dict[str, float | None]:
     values = as_numpy(scores)
     known = context.live_rows[~np.isnan(values[context.live_rows])]
-    if not len(known):  # such as a signal that is no longer measured
+    if not len(known):  # for example a signal that is no longer measured
         return {f"{prefix}auc": None, f"{prefix}precision_at_noise_rate": None}
     auc = area_under_roc(values[known], faulty[known])
     precision = precision_at_noise_rate(values[known], faulty[known])

@@ -266,7 +266,7 @@ class Policy:
         return self.budget.affordable(context, editable)
 
     def _check(self, context: Context, amended: Amended) -> None:
-        # a sample may get another caption and another picture, each once
+        # a sample may get one new caption and one new image
         edited = Counter((edit.sample_id, edit.action) for edit in amended.edits)
         live = {sample.sample_id for sample in context.live.values()}
         for (sample_id, _), number in edited.items():

@@ -19,7 +19,7 @@ from curation.base import Context, Score
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score
 
-MEAN_PHOTOS = 1000  # that the mean image is taken of, at most
+MEAN_PHOTOS = 1000  # maximum photos for the mean image
 SIGNAL = "visual_gain"
 
 
@@ -90,7 +90,7 @@ class VisualGainProbe(AbstractProbe):
                 blind = score(module, blinded(batch, self._mean))[1]
                 gain = blind - seen
                 if self.per == "sentence":
-                    gain = gain * (batch.token_mask.sum(1) - 1)  # the first token is given
+                    gain = gain * (batch.token_mask.sum(1) - 1)  # first token: not predicted
                 signals[SIGNAL].add(rows, gain)
                 if self.rescored:
                     ledger.add(rows, seen, sums, tokens)
@@ -107,7 +107,7 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
     if batch.regions is not None and mean is not None:
         regions = mean.to(batch.regions).expand_as(batch.regions)
     images = None
-    if batch.images is not None:  # in uint8 0 would be black
+    if batch.images is not None:  # as uint8, 0 would be black and not the mean colour
         images = torch.zeros_like(batch.images, dtype=torch.float32)
     return replace(batch, regions=regions, images=images)
 

@@ -65,7 +65,7 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
     size = sum(map(len, blocks)) + len(page := _page(record, [block("facts", pack(page_facts))]))
     for number, packed in chunks(change_list, numbers):
         edits = block("edits", packed)
-        # the facts will hold one number more
+        # the facts will get one more number
         if size + len(edits) + 100 > MAX_BYTES:
             break
         size += len(edits)
@@ -99,9 +99,9 @@ def _photos(change: Change) -> list[Path]:
     return [path for path in (change.before.image_path, change.new_photo) if path is not None]
 
 
-NUM_WORST = 12  # cards of each epoch
+NUM_WORST = 12  # number of cards for each epoch
 NUM_REPEATED = 12
-NUM_VANISHED = 500  # images and words that are named; the others are counted
+NUM_VANISHED = 500  # number of listed images and words; further ones are only counted
 NUM_BINS = 48
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 
@@ -201,7 +201,7 @@ def loss_curves(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, 
 
 def _means(losses: np.ndarray) -> list[float | None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an epoch in which none was seen
+        warnings.simplefilter("ignore", RuntimeWarning)  # for an epoch without losses
         means: Any = np.nanmean(losses, axis=1, dtype=np.float64).tolist()
     return [None if np.isnan(value) else round(value, 4) for value in means]
 
@@ -233,7 +233,7 @@ def histograms(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] |
 
 
 def _counts(losses: np.ndarray, edges: np.ndarray) -> list[int]:
-    # the few beyond the last edge are counted in the last bin
+    # the few values beyond the last edge count in the last bin
     values = np.clip(losses[np.isfinite(losses)], edges[0], edges[-1])
     return np.histogram(values, edges)[0].tolist()
 

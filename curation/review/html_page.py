@@ -19,10 +19,10 @@ from PIL import Image
 from captioning.vision.photos import load_rgb
 
 PICTURES_INSIDE = "img-src data:"
-STYLE = "page.css"  # of every page
-FRAME = "frame.html"  # of every page: head, script and data
-MAX_TEXT_LENGTH = 2400  # characters of a text of the data: 300 words and more
-SIDE = 220  # of a thumbnail: its longest side in pixels
+STYLE = "page.css"  # style sheet of every page
+FRAME = "frame.html"  # template of every page: head, script and data
+MAX_TEXT_LENGTH = 2400  # maximum characters of a text: over 300 words
+SIDE = 220  # longest side of a thumbnail in pixels
 QUALITY = 72
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 # Control characters, and marks that embed, override or isolate directions.

@@ -24,12 +24,12 @@ from PIL import Image
 
 from curation.review.html_page import build_page, page_policy
 
-MAX_REQUEST_BYTES = 64_000  # of a JSON object
+MAX_REQUEST_BYTES = 64_000  # maximum bytes of a JSON object
 SOURCES = "img-src 'self' data:; connect-src 'self'"
 NOT_FRAMED = "frame-ancestors 'none'"
 HTML, TEXT, JPEG = "text/html; charset=utf-8", "text/plain; charset=utf-8", "image/jpeg"
 JSON, BYTES = "application/json", "application/octet-stream"
-# Of all answers but the page: a picture or a text needs nothing.
+# Policy of all answers except the page: images and texts load nothing.
 BARE = f"default-src 'none'; {NOT_FRAMED}; sandbox"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -264,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._send(status, kind, content)
         except ConnectionError:
-            self.close_connection = True  # the browser went away; what was saved is saved
+            self.close_connection = True  # connection lost; decisions stay saved
 
     def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)

@@ -15,7 +15,7 @@ class All(AbstractByScore):
     def select(self, context: Context) -> list[Selected]:
         """Return all live samples; the reason is the score."""
         scores, name = as_numpy(self.scores(context)), self.score.name
-        ranked = np.nan_to_num(scores, nan=-1e30)  # below every score
+        ranked = np.nan_to_num(scores, nan=-1e30)  # sorts below every score
         return [
             Selected(
                 sample=context.live[row],

@@ -17,8 +17,8 @@ from curation.base import (
 from curation.select.by_score import AbstractByScore
 from curation.select.ranking import num_of_fraction, ordered_rows
 
-_STEPS = 200  # of expectation maximisation, at most
-_TOLERANCE = 1e-9  # of the mean log-likelihood, in nats a sample
+_STEPS = 200  # maximum iterations of expectation maximisation
+_TOLERANCE = 1e-9  # smallest gain in mean log-likelihood to continue, in nats per sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +143,6 @@ def _maximised(values: np.ndarray, upper: np.ndarray) -> TwoNormals:
     weights = np.maximum(shares.sum(0), 1e-9)
     means = (shares * values[:, None]).sum(0) / weights
     variances = (shares * (values[:, None] - means) ** 2).sum(0) / weights
-    # a component on a single value would have no width and an endless density
+    # prevents a component of zero width and infinite density on a single value
     stds = np.sqrt(np.maximum(variances, 1e-4))
     return TwoNormals(weights=weights / len(values), means=means, stds=stds)

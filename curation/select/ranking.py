@@ -24,7 +24,7 @@ def worst_rows(context: Context, scores: np.ndarray, count: int) -> list[int]:
     if count < len(known):
         values = scores[known]
         cut = np.partition(values, len(values) - count)[len(values) - count]
-        # everything tied with the cut competes for the last places, by id, in the sort below
+        # all rows tied with the cut compete for the last places by id in the sort below
         known = known[values >= cut]
     return ordered_rows(context, scores, known)[:count]
 

@@ -53,7 +53,7 @@ class Share(Selector):
         selected: list[int] = []
         for rows in context.view.roster.rows_by_image.values():
             live = [row for row in rows if row in context.live]
-            # one draw an image, so that images do not shift each other's luck
+            # one draw for each image, so that images do not change each other's draws
             count = int(self.ratio * len(live) + 1e-9 + rounding.random() * (1 - 2e-9))
             selected += sorted(live, key=lambda row: -draws[row])[:count]
         return selected

@@ -39,7 +39,7 @@ from curation.review.page_server import (
 from curation.review.suspects.label_studio import Decision, Decisions
 from curation.review.suspects.suspects import Suspect, read_suspects
 
-# Upper bounds keep a slip of the finger from minutes of search.
+# Upper bounds prevent searches of minutes after a typing error.
 MAX_CAPTIONS, MAX_BEAM, MAX_WORDS, MAX_SEED = 20, 50, 100, 2**31 - 1
 
 
@@ -91,7 +91,7 @@ class PhotoCaptions:
         boxes = None if regions is None else [region.box for region in regions]
         settings = _settings(record)
         with self._lock:
-            photo = load_rgb(path)  # draws depend on a file's path, and this one is temporary
+            photo = load_rgb(path)  # draws depend on a file's path, which is temporary
             by_photo = None if boxes is None else [boxes]
             (found,) = captioner.caption([photo], boxes=by_photo, **settings)
             texts = [prediction.caption for prediction in found.captions]
@@ -337,7 +337,7 @@ class App:
 
 MAX_BYTES = 64_000_000
 NUM_KEPT = 16
-MAX_SIDE = 1600  # of the picture that the page shows, in pixels
+MAX_SIDE = 1600  # maximum side of the image on the page, in pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from curation.manifest import TRUTH_NAME, is_loop_folder, is_run_folder
 from curation.record import RunRecord
 
 LOG = "logs/csv/metrics.csv"
-# What reading a damaged file, or using what it held, may raise.
+# Errors from reading a damaged file, or from using its content.
 DAMAGE = (ValueError, OSError, TypeError, LookupError, AttributeError)
 
 T = TypeVar("T")

@@ -40,8 +40,8 @@ from curation.review.runs.runs_page import (
     validation_curve,
 )
 
-MAX_EPOCHS = 6  # panels of losses
-MANY = 40  # points of a line that has no room for marks
+MAX_EPOCHS = 6  # maximum number of loss panels
+MANY = 40  # lines with this many points have no markers
 # Name, colour and hatch of each action.
 ACTIONS = {
     "remove": ("removed", VERMILION, "////"),

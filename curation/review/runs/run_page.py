@@ -22,13 +22,13 @@ from curation.review.html_page import block, build_page, pack, short, thumbnails
 from curation.review.runs.reading import FinishedRun, Notes
 
 TEST = "test"
-METRICS = ("CIDEr-D", "SPICE", "METEOR", "ROUGE-L", "BLEU-4")  # the first that a run has leads
-NUM_POINTS = 300  # of a loss curve
-NUM_EXAMPLES = 8  # best, worst and random captions each
-NUM_BEFORE_AFTER = 6  # cards of each epoch
+METRICS = ("CIDEr-D", "SPICE", "METEOR", "ROUGE-L", "BLEU-4")  # the first existing one is main
+NUM_POINTS = 300  # maximum points of a loss curve
+NUM_EXAMPLES = 8  # number of best, worst and random captions
+NUM_BEFORE_AFTER = 6  # number of cards for each epoch
 NUM_REFERENCES = 5
 NUM_BINS = 40
-SEPARATES = 0.95  # of the captions above a threshold were edited, or there is none
+SEPARATES = 0.95  # share of edited captions above the threshold, without which none is shown
 
 Pictures = Mapping[Path, int]
 
@@ -277,7 +277,7 @@ def dropped(run: FinishedRun) -> list[dict[str, Any]]:
     ]
 
 
-# Texts of ours, and ``{"text": ...}`` for names that come from elsewhere, which a page sets apart.
+# Fixed texts, and ``{"text": ...}`` for names from the data, which the page isolates.
 Sentence = list[str | dict[str, str]]
 
 DONE = {

@@ -41,7 +41,7 @@ from curation.review.runs.run_page import (
     shown,
 )
 
-NUM_SHOWN = 12  # captions that differ most
+NUM_SHOWN = 12  # number of shown captions that differ most
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -259,7 +259,7 @@ def texts_of(value: Any) -> Iterator[str]:
     yield from [value] if isinstance(value, str) else map(str, value)
 
 
-MAX_CORRECTION = 2000  # characters
+MAX_CORRECTION = 2000  # maximum characters of a correction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +343,7 @@ class Decisions:
         with self._lock:
             task = {"data": task_data(suspect, str(suspect.photo)), **self._tasks.get(name, {})}
             task["annotations"] = [] if decision is None else [_annotation(decision)]
-            # Of a list of thousands one task has changed: the others are not made into text again.
+            # Only one task of thousands has changed, so the texts of the other tasks are reused.
             texts = {**self._texts, name: _text(task, str(self.path))}
             write_text(self.path, "[\n" + ",\n".join(texts.values()) + "\n]\n")
             self._tasks[name], self._texts = task, texts

@@ -181,7 +181,7 @@ def _of_losses(record: RunRecord, top: int) -> Iterator[Suspect]:
         raise ValueError("the run recorded no losses; train with curation=track")
     losses, epoch = record.history[-1].copy(), record.epochs[-1]
     by_id, journal = record.view.roster.by_id, record.view.journal
-    # the losses of these are of other captions or photos than people are shown
+    # their losses belong to other captions or photos than the page shows
     replaced = [e for e in journal if e.epoch < epoch and e.action in REPLACING]
     losses[[by_id[edit.sample_id].row for edit in replaced]] = np.nan
     last = {edit.sample_id: edit for edit in journal}
