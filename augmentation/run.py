@@ -107,7 +107,7 @@ def augment(
         The card: the results, the source data, and omissions with reasons.
 
     Raises:
-        ValueError: wrong settings or data, or nothing can be made.
+        ValueError: settings or data are wrong, or nothing can be augmented.
         OSError: files that cannot be read or written.
     """
     first_images, max_pairs = limits(first_images, max_pairs, smoke)

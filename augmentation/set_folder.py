@@ -25,7 +25,7 @@ def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: the folder holds another set, or something else.
-        OSError: it cannot be written.
+        OSError: the folder cannot be written.
     """
     path, plain = folder / "settings.json", json.loads(json.dumps(settings))
     if path.is_file():

@@ -56,8 +56,8 @@ def contexts(folder: Path) -> Iterator[Context]:
     """Return the context that a policy had at the end of each epoch of a run.
 
     Raises:
-        FileNotFoundError: not a run folder, or no losses in it.
-        ValueError: the files do not belong together.
+        FileNotFoundError: the folder is not a run folder, or holds no losses.
+        ValueError: the files of the folder do not match each other.
     """
     record = read_run(folder)
     if not record.epochs:
@@ -86,7 +86,7 @@ def detect_by_score(scores: Mapping[str, Score], context: Context) -> dict[str, 
     A score whose signal was not measured is left out, with a warning.
 
     Raises:
-        ValueError: no fault was planted.
+        ValueError: the dataset has no planted faults.
     """
     roster = context.view.roster
     if not roster.planted:
@@ -221,7 +221,7 @@ def fill_cache(
         plugins: see `Job`.
 
     Raises:
-        ValueError: scores that are kept nowhere, a photo that cannot be opened, a blank caption.
+        ValueError: no cache folder is set, a photo is unreadable, or a caption is blank.
         OSError: the cache cannot be written.
     """
     values = plain(source)

@@ -35,7 +35,7 @@ def read_run(folder: str | Path) -> RunRecord:
     """Read the curation record of a run.
 
     Raises:
-        FileNotFoundError: not a run folder, a run without curation, or its data are not there.
+        FileNotFoundError: not a run folder, a run without curation, or missing data.
         ValueError: the journal is damaged, or the data differ from the run's.
     """
     folder = Path(folder)
@@ -61,7 +61,7 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
     """Read a run's validation and test splits; empty for caption-only runs and user loops.
 
     Raises:
-        ValueError, OSError: they cannot be read, or differ from the run's.
+        ValueError, OSError: the splits cannot be read, or differ from the run's data.
     """
     folder = Path(folder)
     if is_loop_folder(folder):

@@ -67,7 +67,7 @@ class Manifest:
             restart: whether the run starts from scratch: then only the samples must be the same.
 
         Raises:
-            ValueError: something differs; names it.
+            ValueError: the runs differ; the message names the difference.
         """
         if saved.fingerprint != self.fingerprint:
             raise ValueError(
@@ -126,8 +126,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a run folder.
 
     Raises:
-        FileNotFoundError: it has none.
-        ValueError: damaged, or of another version.
+        FileNotFoundError: the folder has no manifest.
+        ValueError: the manifest is damaged, or has another version.
     """
     path = folder / FILE_NAME
     value = read_json(path)
@@ -156,7 +156,7 @@ def read_loop_roster(folder: Path) -> Roster:
     """Read a loop's training set before curation, with planted faults as origins.
 
     Raises:
-        FileNotFoundError: the folder has none.
+        FileNotFoundError: the folder has no ``roster.jsonl``.
         ValueError: a line is not a sample, or the samples differ from the manifest's.
     """
     manifest, path = read_manifest(folder), folder / ROSTER_NAME

@@ -61,7 +61,7 @@ def write_captions(
 
     Raises:
         ValueError: the folder holds another set, or no caption was made.
-        OSError: something cannot be written, or a service that the method needs is unreachable.
+        OSError: a file cannot be written, or a service of the method is unreachable.
     """
     claim_folder(folder, settings)
     partial_file = folder / PARTIAL_FILE

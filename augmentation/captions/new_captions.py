@@ -128,8 +128,8 @@ class AbstractCorpusMethod(ABC):
             Counts for the card, ``captions`` among them.
 
         Raises:
-            ValueError: nothing can be made of the corpus.
-            OSError: something cannot be written or reached.
+            ValueError: the corpus allows no new caption.
+            OSError: a file cannot be written, or a service is unreachable.
         """
 
     @abstractmethod

@@ -78,7 +78,7 @@ class Clusters:
             ``(N,) int64`` in [0, K).
 
         Raises:
-            ValueError: vectors of another size.
+            ValueError: the vectors have another size than the centres.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.centres.shape[1]:
             raise ValueError(
@@ -100,7 +100,7 @@ class Clustering:
         curve: numbers of clusters for the curves of the report, see `numbers`.
 
     Raises:
-        ValueError: no number for the curves, or one below 1.
+        ValueError: ``curve`` is empty, or holds a number below 1.
     """
 
     method: Method = "agglomerative"
@@ -153,7 +153,7 @@ def cluster_words(
         seed: seed of the starts of K-Means.
 
     Raises:
-        ValueError: an unknown method, or ``num_clusters`` below 1.
+        ValueError: ``method`` is unknown, or ``num_clusters`` below 1.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     order = np.argsort(np.array(embeddings.words))
@@ -180,7 +180,7 @@ def label_vectors(
     Agglomerative clustering joins by Ward's criterion, which the sum of squares is of.
 
     Raises:
-        ValueError: an unknown method, or ``num_clusters`` below 1.
+        ValueError: ``method`` is unknown, or ``num_clusters`` below 1.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     if method not in METHODS:
@@ -243,7 +243,7 @@ def scikit_learn(part: str) -> Any:
     """Import a module of scikit-learn when it is first needed.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: scikit-learn is not installed.
     """
     return import_extra(f"sklearn.{part}", extra="augmentation", purpose="clusters of objects")
 
@@ -275,7 +275,7 @@ def cluster_curves(
     """Quality measures for each algorithm and each number of clusters up to the number of words.
 
     Raises:
-        ValueError: no number is left, or an unknown method.
+        ValueError: no number of clusters fits the words, or a method is unknown.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     usable = sorted({number for number in numbers if 1 <= number <= len(embeddings.words)})

@@ -61,7 +61,7 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
         embed: function from `by_texts` or `by_word_vectors`.
 
     Raises:
-        ValueError: no words, none of them with a vector, or vectors that are not finite.
+        ValueError: ``words`` is empty, no word has a vector, or a vector is not finite.
     """
     if not words:
         raise ValueError("words must not be empty: no caption mentions a listed object")

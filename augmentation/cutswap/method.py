@@ -175,7 +175,7 @@ class CutSwap(AbstractRegionMethod):
         seed: seed of all draws.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: ``num_patches`` or ``captions_per_photo`` is below 1.
     """
 
     def __init__(

@@ -267,7 +267,7 @@ def build_object_table(
         mention_rules: rules for objects; None: the rules' defaults.
 
     Raises:
-        ValueError: not one parse a sample, a parse of another caption, or ``min_uses`` below 1.
+        ValueError: a sample lacks its parse, a parse is wrong, or ``min_uses`` is below 1.
     """
     if min_uses < 1:
         raise ValueError(f"min_uses must be at least 1: got {min_uses}")

@@ -132,7 +132,7 @@ def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 1
         num: classes listed as those that changed most.
 
     Raises:
-        ValueError: neither mentions an object.
+        ValueError: no caption of both datasets mentions an object.
     """
     names = sorted({*before.image_share, *after.image_share})
     if not names:
@@ -173,7 +173,7 @@ def swap_statistics(swaps: Iterable[CaptionSwap], *, num: int = 50) -> SwapStati
     """Count the swaps in the augmented pairs; list the ``num`` most frequent ones.
 
     Raises:
-        ValueError: no swaps.
+        ValueError: ``swaps`` is empty.
     """
     totals: Counter[str] = Counter()
     changes: Counter[str] = Counter()
@@ -220,7 +220,7 @@ def write_statistics(
         Names of the files.
 
     Raises:
-        ValueError: neither data set mentions an object.
+        ValueError: no caption of both datasets mentions an object.
     """
     folder, scores = Path(folder), np.asarray(similarities, dtype=np.float64)
     content = {

@@ -54,7 +54,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         scaling_factor: latents are multiplied with it to have deviation 1.
 
     Raises:
-        ValueError: there is not one number of blocks for each width after the first.
+        ValueError: ``blocks`` does not have one number for each width after the first.
     """
 
     config: Any  # diffusers keeps the arguments there

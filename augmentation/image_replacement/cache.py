@@ -71,7 +71,7 @@ class PictureCache:
         """Raise OSError if the folder cannot be written to.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the folder cannot be written.
         """
         trial = self.folder / f".{secrets.token_hex(6)}.trial"
         try:

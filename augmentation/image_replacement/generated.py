@@ -119,7 +119,7 @@ class Prompter:
             describe the image". None: the form's order.
 
     Raises:
-        ValueError: an unknown ``overlong`` or ``order``, or an order for a form of one caption.
+        ValueError: ``overlong`` or ``order`` is unknown, or ``order`` needs several captions.
     """
 
     def __init__(
@@ -414,8 +414,8 @@ class GeneratedImages(AbstractImageSource):
         """Return images from the cache; generate missing images first.
 
         Raises:
-            OSError: the cache cannot be written; pictures made before are still in it.
-            RuntimeError: another process could not make its share.
+            OSError: the cache cannot be written; earlier images remain in the cache.
+            RuntimeError: another process could not generate its images.
         """
         orders = self._orders(requests, seed)
         if self._worker is not None:

@@ -37,7 +37,7 @@ class PictureWorker:
         seed: seed of the run that will take them.
 
     Raises:
-        ValueError: a source that makes none.
+        ValueError: the image source generates no images.
     """
 
     def __init__(self, values: dict[str, Any], seed: int) -> None:

@@ -73,7 +73,7 @@ class PipelineFolder:
         """Content of ``model_index.json``.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: ``model_index.json`` names no pipeline.
         """
         try:
             value = json.loads((self.path / INDEX).read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ class PipelineFolder:
         """Sorted files that images depend on: the index, and files of the parts that it names.
 
         Raises:
-            ValueError: the index is none.
+            ValueError: ``model_index.json`` names no pipeline.
         """
         parts = [self.path / name for name in self.index if not name.startswith("_")]
         found = [path for part in parts if part.is_dir() for path in part.rglob("*")]
@@ -130,7 +130,7 @@ class PipelineFolder:
         """Width and height that the network was trained at, from its configs.
 
         Raises:
-            ValueError: they do not tell.
+            ValueError: the configs do not state the size.
         """
         network = self._config("unet") or self._config("transformer")
         side, scale = network.get("sample_size"), self._scale

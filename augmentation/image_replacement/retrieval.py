@@ -63,8 +63,8 @@ def find_photos(folder: str | Path) -> list[Path]:
     """Find all photos in a folder and its subfolders, sorted by name.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: there are none in it.
+        FileNotFoundError: the folder does not exist.
+        ValueError: the folder and its subfolders hold no photos.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -142,8 +142,8 @@ class PhotoIndex:
         """Thumbnail of one photo, ``(16, 16, 3) uint8``.
 
         Raises:
-            FileNotFoundError: it is not there.
-            ValueError: it cannot be opened.
+            FileNotFoundError: the photo does not exist.
+            ValueError: the photo cannot be opened.
         """
         key = _key(path)
         if key in self._entries:
@@ -236,7 +236,7 @@ class Retrieval(AbstractImageSource):
         cache_folder: folder of the pool's embeddings.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
         ValueError: the pool holds no photo, or none but excluded ones, or ``captions`` are of none
             of its photos.
     """
@@ -314,8 +314,8 @@ class Retrieval(AbstractImageSource):
         """Pool photos that samples already use, ``(P,) bool``, if no photo may be used twice.
 
         Raises:
-            ValueError: a picture that was given cannot be opened.
-            FileNotFoundError: it is not there.
+            ValueError: an image that a sample uses cannot be opened.
+            FileNotFoundError: such an image does not exist.
         """
         taken = torch.zeros(len(pool.paths), dtype=torch.bool)
         if self.give_once:

@@ -102,7 +102,7 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
         The folder to which the pictures' names are relative.
 
     Raises:
-        ValueError: there are no pictures.
+        ValueError: there are no images to write.
     """
     files = {key: drawn.path.resolve() for key, drawn in pictures.items() if drawn.path}
     if not files:
@@ -170,7 +170,7 @@ def round_trip(
         The corpus scores.
 
     Raises:
-        ValueError: no captioner, a folder with a row of other settings, or no picture at all.
+        ValueError: the captioner is missing, the folder has other settings, or no image exists.
         OSError: no captioner in its folder, or files that cannot be read or written.
     """
     # who makes the pictures is no setting that a row depends on

@@ -63,7 +63,7 @@ class StableDiffusion(AbstractGenerator):
         lora: folder of low-rank weights that are put on top, or None.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of range.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class StableDiffusion(AbstractGenerator):
         Cards and other files in the folders do not affect pictures.
 
         Raises:
-            FileNotFoundError: a folder is not there, or has no weights in it.
+            FileNotFoundError: a folder does not exist, or holds no weights.
         """
         digest = hashlib.sha256()
         files = {self.folder: self._files.files()}

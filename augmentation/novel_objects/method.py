@@ -112,7 +112,7 @@ def choose_candidates(
         count: counts candidates in captions; None: there are none to count in.
 
     Raises:
-        ValueError: a class without any.
+        ValueError: a class has no candidates.
     """
     chosen = {}
     for novel in classes:
@@ -223,7 +223,7 @@ class NovelObjects(AbstractRegionMethod):
         predictions_roster: the split that these captions describe; None for the roster itself.
 
     Raises:
-        ValueError: no classes.
+        ValueError: ``classes`` is empty.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> H
         lemmatizer: finds forms that are missing.
 
     Raises:
-        ValueError: a class without words, or no photo in-domain.
+        ValueError: a class has no words, or every photo is held out.
     """
     patterns = form_patterns(words)
     classes: dict[str, set[str]] = {}
@@ -100,8 +100,8 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
     """Read one word per line as in DCC's ``transfer_words``; word forms join one class.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no words in it.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds no words.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist: name a file of held-out words")
@@ -134,7 +134,7 @@ class NovelClass:
         likely: these where there are no captions to count in.
 
     Raises:
-        ValueError: text where a list of texts belongs.
+        ValueError: a setting is a text and not a list of texts.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Choices:
         skip_containers: do not replace boxes that contain other boxes.
 
     Raises:
-        ValueError: a number below 1, or a share outside [0, 1].
+        ValueError: a number is below 1, or a share is outside [0, 1].
     """
 
     num_pictures: PositiveInt = 2400

@@ -33,7 +33,7 @@ class Limits:
         aspect_change: largest change of aspect, 0.3 for 30%.
 
     Raises:
-        ValueError: a negative value, or an empty range of aspects.
+        ValueError: a limit is negative, or the range of aspect ratios is empty.
     """
 
     smallest_area: NonNegativeFloat = 1000.0

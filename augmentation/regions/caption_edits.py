@@ -82,7 +82,7 @@ def replace_object(
         correct_articles: *a* and *an* before the change go by sound; False: they stay.
 
     Raises:
-        ValueError: no noun, or the parse is not of this caption.
+        ValueError: ``noun`` is empty, or the parse belongs to another caption.
     """
     if not noun.strip():
         raise ValueError("noun must be the word of the new object: got an empty text")

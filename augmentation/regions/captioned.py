@@ -204,7 +204,7 @@ def describe_set(
         What ``captioned.json`` holds.
 
     Raises:
-        ValueError: no finished set, photos that the data set lacks, or one of the two detections.
+        ValueError: the folder is unfinished, photos are missing, or only one detection is set.
         OSError: files that cannot be read or written.
     """
     evaluated = recorded(locals(), groups=("search",))
@@ -276,7 +276,7 @@ def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
     """Return a roster with only some of its images; used in configs.
 
     Raises:
-        ValueError: the roster lacks some of them.
+        ValueError: the roster lacks some of the images.
     """
     selected_ids = set(image_ids)
     if missing := sorted(selected_ids - roster.rows_by_image.keys()):

@@ -53,7 +53,7 @@ class Blending:
             (CutSwap, section 3.2.3).
 
     Raises:
-        ValueError: a negative feather, or a share outside [0, 1].
+        ValueError: ``feather`` is negative, or ``max_omitted`` is outside [0, 1].
     """
 
     feather: NonNegativeInt = 4
@@ -127,7 +127,7 @@ def paste(
         protected: boxes of ``picture`` that must stay visible.
 
     Raises:
-        ValueError: a picture of another kind, or more than 255 pastes.
+        ValueError: ``picture`` is not (H, W, 3) uint8, or there are over 255 pastes.
     """
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
         raise ValueError(f"picture must be (H, W, 3) uint8: got {picture.shape} {picture.dtype}")

@@ -37,7 +37,7 @@ class Proposal:
         notes: plain values worth keeping beside the picture.
 
     Raises:
-        ValueError: nothing to paste, no caption, or captions that do not match ``before``.
+        ValueError: pastes or captions are missing, or the captions do not match ``before``.
     """
 
     name: str

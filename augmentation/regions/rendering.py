@@ -41,7 +41,7 @@ class PictureFormat:
         num_cached_photos: decoded photos that each process keeps in memory.
 
     Raises:
-        ValueError: an unknown suffix or kind of map, or a quality out of range.
+        ValueError: ``suffix`` or ``owners`` is unknown, or a number is out of range.
     """
 
     blending: Blending

@@ -42,7 +42,7 @@ class AbstractPairScorer(ABC):
         """Scores ``(P,) float64`` of P pairs; higher is a better fit.
 
         Raises:
-            ValueError: not one caption an image.
+            ValueError: there is not exactly one caption for each image.
         """
 
 
@@ -115,7 +115,7 @@ def known_threshold(space: str) -> Threshold:
     """Known threshold of a space: of CLIP or of the joint space.
 
     Raises:
-        ValueError: another space.
+        ValueError: no threshold is known for the space.
     """
     if space != JOINT_SPACE:
         return clip_threshold(space)
@@ -140,7 +140,7 @@ def estimated_threshold(
         seed: the exchange's seed.
 
     Raises:
-        ValueError: as `mismatched_order`.
+        ValueError: see `mismatched_order`.
     """
     mismatched_rows = mismatched_order(image_ids, seed=seed)
     matched = scorer.scores_of_vectors(photos, captions)
@@ -159,7 +159,7 @@ def poor_share_threshold(
         poor_share: share of them that people judged poor, in (0, 1).
 
     Raises:
-        ValueError: no scores, scores that are not finite, or a share out of range.
+        ValueError: scores are missing or not finite, or the share is out of range.
     """
     if not 0 < poor_share < 1:
         raise ValueError(f"poor_share must be between 0 and 1: got {poor_share}")
@@ -179,7 +179,7 @@ def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: 
         space: space of the scores.
 
     Raises:
-        ValueError: no scores, or scores that are not finite.
+        ValueError: scores are missing or not finite.
     """
     good = np.sort(_check_finite(matched, "matched"))
     bad = np.sort(_check_finite(mismatched, "mismatched"))
@@ -208,7 +208,7 @@ def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int
         keep: at most so many.
 
     Raises:
-        ValueError: scores of another shape, or ``keep`` below 1.
+        ValueError: the scores have another shape, or ``keep`` is below 1.
     """
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or keep < 1:
@@ -226,7 +226,7 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
         seed: the draw's seed.
 
     Raises:
-        ValueError: fewer than two different photos, or one in more than half of the pairs.
+        ValueError: there are fewer than two photos, or one photo is in over half of the pairs.
     """
     ids = np.asarray(image_ids)
     if len(set(image_ids)) < 2:
@@ -253,7 +253,7 @@ class Ranker:
         keep: at most so many of each augmentation.
 
     Raises:
-        ValueError: a threshold of another space, or ``keep`` below 1.
+        ValueError: the threshold is of another space, or ``keep`` is below 1.
     """
 
     def __init__(self, *, scorer: AbstractPairScorer, threshold: Threshold, keep: int) -> None:

@@ -85,7 +85,7 @@ def caption_by_words(
         min_similarity: similarity that another noun must exceed to name an object.
 
     Raises:
-        ValueError: it leaves out an object of the graph.
+        ValueError: the sentence omits an object of the graph.
     """
     alignment = align(graph, words)
     position_of = {
@@ -217,8 +217,8 @@ class SequenceModel:
             time on a GPU, and change some answers.
 
     Raises:
-        FileNotFoundError, ConnectionError: no model, no tokenizer, or no weights.
-        ValueError: weights of another model, or an unknown precision.
+        FileNotFoundError, ConnectionError: the model, tokenizer or weights are missing.
+        ValueError: the weights do not fit the model, or ``precision`` is unknown.
     """
 
     def __init__(
@@ -339,7 +339,7 @@ class SequenceParser(AbstractGraphParser):
         """See `AbstractGraphParser`; None if the answer is not a graph.
 
         Raises:
-            ValueError: a damaged cache.
+            ValueError: the cache is damaged.
             OSError: the cache cannot be read or written.
         """
         distinct = list(dict.fromkeys(captions))

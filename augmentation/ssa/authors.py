@@ -41,7 +41,7 @@ class AuthorsCaptions(AbstractCaptionMethod):
         folder: folder with a file ``IMAGE.json`` for each photo, also in subfolders.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
 
     description = "captions by structured semantic augmentation, published by its authors"
@@ -59,7 +59,7 @@ class AuthorsCaptions(AbstractCaptionMethod):
         """See `AbstractCaptionMethod`.
 
         Raises:
-            ValueError: no file is a photo's of the roster, or a file is not as said.
+            ValueError: no file belongs to a photo of the roster, or a file is malformed.
         """
         files = {_number(path.stem): path for path in sorted(self.folder.rglob("*.json"))}
         photos = {_number(image_id): rows for image_id, rows in roster.rows_by_image.items()}

@@ -98,7 +98,7 @@ class Graph:
     """Nodes by variable, in order, and edges in order.
 
     Raises:
-        ValueError: an edge without a node, or a root that is not a node.
+        ValueError: an edge lacks its node, or the root is not a node.
     """
 
     nodes: Mapping[str, Node]

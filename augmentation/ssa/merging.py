@@ -53,7 +53,7 @@ class Merging:
         """Merge the graphs of several captions; a single graph stays unchanged.
 
         Raises:
-            ValueError: no graphs.
+            ValueError: ``graphs`` is empty.
         """
         if not graphs:
             raise ValueError("merging needs at least one graph: got none")

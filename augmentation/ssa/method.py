@@ -167,7 +167,7 @@ class Ssa(AbstractCaptionMethod):
         seed: seed of all draws.
 
     Raises:
-        ValueError: settings out of their ranges, or ``max_long`` with a ``graph_writer``.
+        ValueError: a setting is out of range, or ``max_long`` is set with ``graph_writer``.
     """
 
     description = "captions of parts of photos by structured semantic augmentation"

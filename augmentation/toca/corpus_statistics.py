@@ -187,7 +187,7 @@ def save_statistics(statistics: CorpusStatistics, path: str | Path) -> None:
     """Save statistics as a ``.npz`` file of plain arrays.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     arrays = {name: getattr(statistics, name) for name in _ARRAYS}
     left_out = [f"{count} {reason}" for reason, count in statistics.left_out.items()]

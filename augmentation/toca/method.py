@@ -74,7 +74,7 @@ class Pace:
             without likelihoods are all kept.
 
     Raises:
-        ValueError: a number below 1, or a share out of its range.
+        ValueError: a number is below 1, or ``keep`` is outside (0, 1].
     """
 
     num_captions: PositiveInt
@@ -163,8 +163,8 @@ class ToCa(AbstractCorpusMethod):
             Counts, see `Synthesis.run`.
 
         Raises:
-            ValueError: nothing can be made of the corpus, or no answer was accepted.
-            OSError: something cannot be written, or the language model cannot be reached.
+            ValueError: the corpus has no structures, or no answer was accepted.
+            OSError: a file cannot be written, or the language model is unreachable.
         """
         statistics = corpus_statistics(corpus, self._tagger, self._cache_folder)
         self._report = {"corpus": statistics.summary(), "left out": statistics.left_out}
@@ -274,7 +274,7 @@ class Synthesis:
             Counts: ``captions``, ``templates``, ``answers``, and ``refused`` by reason.
 
         Raises:
-            ValueError: no caption was accepted, or none of `MOST_REFUSED` answers in a row.
+            ValueError: no caption was accepted, or `MOST_REFUSED` answers in a row were refused.
             OSError: something cannot be written, or the language model cannot be reached, or has
                 failed for `MOST_FAILED` whole batches in a row. In both cases
                 ``batches.part.jsonl`` keeps the finished batches, and the same command resumes from
@@ -477,7 +477,7 @@ def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
         accepted: captions so far.
 
     Raises:
-        ValueError: nothing is accepted for other reasons than that it is known.
+        ValueError: all answers were refused for reasons other than repetition.
     """
     if refused.total() < MAX_REFUSED:
         return False

@@ -43,7 +43,7 @@ class PromptWriter:
         instruct: False: no instruction, for a model that was taught the task.
 
     Raises:
-        ValueError: another style, or a negative number.
+        ValueError: ``style`` is unknown, or ``num_examples`` is negative.
     """
 
     def __init__(

@@ -344,7 +344,7 @@ def split(
         seed: the draw's seed.
 
     Raises:
-        ValueError: fewer than two captions can be taken apart.
+        ValueError: fewer than two captions have lexical words.
     """
     if len(captions) < 2:
         raise ValueError(

@@ -217,7 +217,7 @@ class TrainingLoop:
         """Add the losses that are still on the device to the totals.
 
         Raises:
-            ValueError: one of them is not finite.
+            ValueError: a loss is not finite.
         """
         if not self._uncounted:
             return

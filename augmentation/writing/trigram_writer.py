@@ -37,7 +37,7 @@ class TrigramWriter(AbstractWriter):
         max_small_words: before each required word, 0 to 2.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: ``temperature`` or ``max_small_words`` is out of range.
     """
 
     uses_gpu = False
@@ -62,7 +62,7 @@ class TrigramWriter(AbstractWriter):
         """See `AbstractWriter`; the likelihood is the mean over words.
 
         Raises:
-            ValueError: nothing was learned, or a prompt has no required words.
+            ValueError: `learn` was not called, or a prompt has no required words.
         """
         if self._model is None or not all(prompt.required_tokens for prompt in prompts):
             raise ValueError(

@@ -74,7 +74,7 @@ class ServerWriter(AbstractWriter):
         timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
     Raises:
-        ValueError: no such address, or a wrong number.
+        ValueError: the address is invalid, or a number is out of range.
     """
 
     uses_gpu = False
@@ -127,7 +127,7 @@ def _text_of(reply: Any) -> str:
     """Text of a llama.cpp chat response.
 
     Raises:
-        TypeError, LookupError: it has another form.
+        TypeError, LookupError: the response has another form.
     """
     text = reply["choices"][0]["message"]["content"]
     if not isinstance(text, str):
@@ -146,7 +146,7 @@ class LlamaCppWriter(AbstractWriter):
 
     Raises:
         ModuleNotFoundError: llama-cpp-python is not installed.
-        FileNotFoundError: no file, or a folder with none or several.
+        FileNotFoundError: the path is neither a .gguf file nor a folder with one.
     """
 
     def __init__(

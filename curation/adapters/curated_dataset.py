@@ -88,8 +88,8 @@ class CuratedDataset(Dataset):
         """Return the item at a position, counted from 0.
 
         Raises:
-            IndexError: no such position.
-            ValueError: the source makes no mapping.
+            IndexError: the position is out of range.
+            ValueError: the source returns an item that is not a mapping.
         """
         if not -len(self) <= position < len(self):
             raise IndexError(f"position {position} is out of range for {len(self)} items")
@@ -157,7 +157,7 @@ class RowItems:
         """Return the item of a sample, with the sample's edited caption or image.
 
         Raises:
-            ValueError: an edit of something that the item does not hold.
+            ValueError: the item lacks the edited caption or image.
         """
         before = self.current.roster.samples[sample.row]
         item = self.dataset[sample.row]
@@ -240,7 +240,7 @@ class RowCollator:
         """Collate the items and add their rows to the batch.
 
         Raises:
-            ValueError: some items without rows.
+            ValueError: some items have no row.
         """
         num_rows = sum(ROW in item for item in items)
         if num_rows == 0:
@@ -313,7 +313,7 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
         rebuilt: whether every epoch has a new loader.
 
     Raises:
-        ValueError: another dataset, workers that outlive an epoch, or a changing length.
+        ValueError: the loader has another dataset, persistent workers, or a changing length.
     """
     dataset = follows(getattr(loader, "dataset", None), curation)
     if dataset is None:

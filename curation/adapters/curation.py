@@ -51,7 +51,7 @@ class LoopFolder:
         """Lock the folder against other processes until `unlock`, or until this process ends.
 
         Raises:
-            ValueError: another process, which is named, writes there.
+            ValueError: another process writes to the folder; the message names it.
         """
         lock, subject = lock_of(self.path), str(self.path)
         self._held.enter_context(held(lock, subject=subject, warn=warnings.warn, by_process=True))
@@ -513,7 +513,7 @@ def _built(policy: Policy | str, *, masks: bool) -> Policy:
     """The policy itself, or the packaged one of that name.
 
     Raises:
-        ValueError: it edits samples by the captioner of this project's training, or masks words.
+        ValueError: the policy needs this framework's captioner, or masks words.
     """
     if isinstance(policy, str):
         from curation.adapters.presets import preset

@@ -27,7 +27,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """Read the state of curation from a file.
 
     Raises:
-        ValueError: damaged, or another file.
+        ValueError: the file is damaged or holds no state of curation.
     """
     try:
         tensors, texts = read_tensors(path)

@@ -34,7 +34,7 @@ def per_sample_losses(
         without a label.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes of logits and labels do not match.
 
     Examples:
         >>> import torch
@@ -77,7 +77,7 @@ def per_sentence_losses(
         ``(B, S) float32`` in nats, detached; NaN where a caption has fewer sentences.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes of the arguments do not match.
     """
     if sentences.shape != labels.shape:
         raise ValueError(

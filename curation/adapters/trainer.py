@@ -248,7 +248,7 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
         shift: see `per_sample_losses`.
 
     Raises:
-        ValueError: outputs with neither.
+        ValueError: the outputs hold neither logits nor ``log_probs``.
     """
     if outputs.get("logits") is not None:
         logits = outputs["logits"]
@@ -274,7 +274,7 @@ def token_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
     """Loss of each predicted label, ``(B, T - shift)``; see `caption_losses`.
 
     Raises:
-        ValueError: outputs with neither logits nor ``log_probs``.
+        ValueError: the outputs hold neither logits nor ``log_probs``.
     """
     number = labels.shape[1] - shift
     if (logits := outputs.get("logits")) is None:

@@ -27,7 +27,7 @@ class Condition(Amender):
         num_buckets: 2 to 8.
 
     Raises:
-        ValueError: another number.
+        ValueError: ``num_buckets`` is not from 2 to 8.
     """
 
     def __init__(self, *, num_buckets: Annotated[int, Ge(2), Le(MAX_BUCKETS)] = 4) -> None:
@@ -44,7 +44,7 @@ class Condition(Amender):
         """Raise ValueError if the captioner has no tokens for buckets.
 
         Raises:
-            ValueError: it has none.
+            ValueError: the captioner has no tokens for buckets.
         """
         del trainer
         tokenizer = getattr(module, "tokenizer", None)

@@ -20,7 +20,7 @@ class DownWeight(Amender):
         min_weight: no weight falls below it, in [0, 1].
 
     Raises:
-        ValueError: a number outside [0, 1].
+        ValueError: ``factor`` or ``min_weight`` is outside [0, 1].
     """
 
     changes_weights = True

@@ -35,7 +35,7 @@ class MaskWords(AbstractWordAmender):
         weight: remaining share of a masked word's loss, in [0, 1).
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: ``threshold`` or ``weight`` is out of range.
     """
 
     work = "masking words"
@@ -57,7 +57,7 @@ class MaskWords(AbstractWordAmender):
         """Return one edit for each selected sample that has a word to mask.
 
         Raises:
-            ValueError: a record of the score that does not fit the caption.
+            ValueError: a record of the score does not match the caption.
         """
         doubts = by_row(self._doubts(context))
         edits, unchanged = [], []
@@ -92,7 +92,7 @@ def new_spans(sample: Sample, doubts: Iterable[SpanT]) -> list[SpanT]:
     """Return the parts to mask, in order: not yet masked, and the worst of overlapping parts.
 
     Raises:
-        ValueError: a record that does not fit the caption.
+        ValueError: a record of the score does not match the caption.
     """
     masked = list(sample.masks)
     chosen = []

@@ -44,7 +44,7 @@ class PseudoLabel(Amender):
             batch with the photo. The journal keeps only the captions of the rounds.
 
     Raises:
-        ValueError: no search, or constrained search without constraints.
+        ValueError: both searches are None, or ``constraints`` are missing.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class ReplaceCaption(Amender):
             them out of the pool one by one, the worst first.
 
     Raises:
-        ValueError: an unknown value.
+        ValueError: ``choice`` or ``avoid`` has an unknown value.
     """
 
     amends_at_once = True
@@ -115,7 +115,7 @@ class AbstractImageAmender(Amender):
         source: source of the pictures.
 
     Raises:
-        ValueError: no source.
+        ValueError: ``source`` is not an image source.
     """
 
     changes_images = True
@@ -153,7 +153,7 @@ class ReplaceImage(AbstractImageAmender):
         source: source of the pictures.
 
     Raises:
-        ValueError: no source.
+        ValueError: ``source`` is not an image source.
     """
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
@@ -179,7 +179,7 @@ def require_source(source: AbstractImageSource) -> AbstractImageSource:
     """Return ``source`` if it is an image source.
 
     Raises:
-        ValueError: it is not.
+        ValueError: ``source`` is not an image source.
     """
     if not isinstance(source, AbstractImageSource):
         raise ValueError(
@@ -216,7 +216,7 @@ class ReplaceBoth(AbstractImageAmender):
             sibling.
 
     Raises:
-        ValueError: no source.
+        ValueError: ``source`` is not an image source.
     """
 
     def __init__(self, *, source: AbstractImageSource, caption: Amender | None = None) -> None:

@@ -67,7 +67,7 @@ class ReplaceWord(AbstractWordAmender):
             does not change them.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: ``threshold`` or ``factor`` is outside [0, 1].
     """
 
     work = "replacing words"

@@ -116,7 +116,7 @@ class AbstractSentenceAmender(AbstractSpanAmender[AbstractSentenceScore]):
         """Each selected sample with the sentences to act on, in order; its reason names them.
 
         Raises:
-            ValueError: a record of the score that does not fit the caption.
+            ValueError: a record of the score does not match the caption.
         """
         doubts = by_row(self._span_score().doubts(context))
         found = []
@@ -147,7 +147,7 @@ class AbstractSentenceTaker(AbstractSentenceAmender):
             and adds a note; ``"remove"`` removes it.
 
     Raises:
-        ValueError: another value of ``emptied``.
+        ValueError: ``emptied`` has an unknown value.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class AbstractSentenceTaker(AbstractSentenceAmender):
         """Return one edit for each selected sample with a sentence at or above the threshold.
 
         Raises:
-            ValueError: a record of the score that does not fit the caption.
+            ValueError: a record of the score does not match the caption.
         """
         edits, unchanged, notes = [], [], []
         for plain, (candidate, chosen) in zip(
@@ -199,7 +199,7 @@ class MaskSentences(AbstractSentenceTaker):
         weight: remaining share of a masked sentence's loss, in [0, 1).
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: ``weight`` is outside [0, 1).
     """
 
     work = "masking sentences"
@@ -274,7 +274,7 @@ class ReplaceSentences(AbstractSentenceAmender):
         """Return one edit for each selected sample with a replacement for a doubtful sentence.
 
         Raises:
-            ValueError: a record of the score that does not fit the caption, or a source that
+            ValueError: a record of the score does not match the caption, or a source that
                 cannot continue sentences.
         """
         chosen = self._chosen(context, selected)

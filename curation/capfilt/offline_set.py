@@ -70,7 +70,7 @@ class Shard:
         total: number of shards.
 
     Raises:
-        ValueError: no such shard.
+        ValueError: ``number`` is not from 1 to ``total``.
     """
 
     number: int
@@ -85,7 +85,7 @@ class Shard:
         """Parse a shard from a text such as ``"3/16"``.
 
         Raises:
-            ValueError: no such text.
+            ValueError: the text is not ``I/N`` with 1 <= I <= N.
         """
         number, _, total = str(text).partition("/")
         if not (number.isdecimal() and total.isdecimal()):
@@ -166,8 +166,8 @@ def write_shard(
         plugins: see `Job`.
 
     Raises:
-        ValueError: another captioner or filter began the shard, or a photo cannot be opened.
-        OSError: it cannot be written.
+        ValueError: the shard belongs to another captioner or filter, or a photo is unreadable.
+        OSError: the shard cannot be written.
     """
     file, photos = shard.file(folder), shard.photos(roster)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str,
 
     Raises:
         FileNotFoundError: a shard is missing; names those that are.
-        ValueError: a shard is not finished, or judged by others.
+        ValueError: a shard is unfinished, or made with another captioner or filter.
     """
     files = sorted((folder / "shards").glob("*-of-*.jsonl"))
     if not files:
@@ -312,7 +312,7 @@ class RecordedCaptions:
         """Return recorded captions, see `CaptionSource`.
 
         Raises:
-            ValueError: beginnings, as whole captions were written.
+            ValueError: ``beginnings`` are given, but the shards hold whole captions.
         """
         if any(beginnings or ()):
             raise ValueError(
@@ -415,7 +415,7 @@ def merge(
         Counts.
 
     Raises:
-        ValueError: nothing would be left, or see `build_policy`.
+        ValueError: no sample would remain, or see `build_policy`.
     """
     source = RecordedCaptions(records, roster, name=head["captioner"] or "")
     pairs = head["name"] and RecordedScores(records, roster, name=head["name"])

@@ -128,8 +128,8 @@ def check_place(folder: Path) -> None:
     """Raise an error before the checks start if the result files cannot be written.
 
     Raises:
-        ValueError: it is a file, or holds something else than an earlier check.
-        OSError: it cannot be written.
+        ValueError: the path is a file, or a folder with other files than a check's.
+        OSError: the folder cannot be written.
     """
     if is_taken(folder) and not _is_check(folder / CSV_NAME):
         first = "a file" if folder.is_file() else f"holds {min(os.listdir(folder))} and no check"

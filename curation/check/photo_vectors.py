@@ -118,7 +118,7 @@ class KeptVectors:
         identity: the encoder's identity.
 
     Raises:
-        ValueError: a damaged file.
+        ValueError: a cache file is damaged.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:

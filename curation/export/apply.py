@@ -248,7 +248,7 @@ def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) ->
     """Read a folder, or the folder of a file, and apply the journal's edits.
 
     Raises:
-        ValueError, OSError: it cannot be read, or no part of it is what the journal is of.
+        ValueError, OSError: the dataset is unreadable, or does not match the journal.
     """
     folder, options = first, dict(reading.options)
     if not first.is_dir() and "@" not in str(first):
@@ -394,7 +394,7 @@ def _write_file(edited: Edited, path: Path, name: str) -> int:
     """Write one file in the format of its suffix, and return its number of captions.
 
     Raises:
-        ValueError: the set has splits, for which the file has no place.
+        ValueError: the dataset has several splits, but the format stores only one.
     """
     curated = pictures(edited.view, edited.splits, edited.beside)
     splits = [split for split, _ in of_splits(curated)]
@@ -446,8 +446,8 @@ def read_annotations(
         images: list of the split's images (Flickr8k) or image ids (COCO), one a line.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or a split where there are none; says the remedy.
+        FileNotFoundError: a file does not exist.
+        ValueError: the format is unknown, or ``split`` does not apply to it.
     """
     first = Path(paths[0])
     text = str(first)
@@ -498,7 +498,7 @@ def read_samples(path: str | Path) -> Roster:
     """Read a roster from JSON Lines with one sample on each line.
 
     Raises:
-        ValueError: a line that is not an object with the four text fields, or a repeated id.
+        ValueError: a line is not an object with the four text fields, or an id repeats.
     """
     samples = []
     try:

@@ -144,7 +144,7 @@ def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequen
     """Group images by split; one group with key None if the dataset has no splits.
 
     Raises:
-        ValueError: some pictures have a split and others have none.
+        ValueError: only some images have a split.
     """
     groups: dict[Split | None, list[Picture]] = {split: [] for split in (*SPLITS, None)}
     for picture in curated:
@@ -366,7 +366,7 @@ def place_photos(
         is_needed: whether the set cannot be written without them.
 
     Raises:
-        FileNotFoundError: a picture is gone; names it.
+        FileNotFoundError: an image is missing; the message names it.
         ValueError: a link to a picture in a shard.
         OSError: the folder cannot be written.
     """
@@ -402,7 +402,7 @@ def photo_bytes(path: Path, *, is_needed: bool = True) -> bytes:
     """Read the bytes of an image file of the curated dataset.
 
     Raises:
-        FileNotFoundError: it is gone; names it.
+        FileNotFoundError: the image is missing; the message names it.
     """
     try:
         if place_in_shard(path):

@@ -74,7 +74,7 @@ def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None 
     Without splits they are ``data/data-00000-of-00001.parquet``: no name says one.
 
     Raises:
-        FileNotFoundError: a picture is gone; names it.
+        FileNotFoundError: an image is missing; the message names it.
         ModuleNotFoundError: pyarrow is not installed.
     """
     parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=_PURPOSE)
@@ -95,7 +95,7 @@ def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None
     """Write the files of ``save_to_disk``, for ``datasets.load_from_disk(FOLDER)``.
 
     Raises:
-        FileNotFoundError: a picture is gone; names it.
+        FileNotFoundError: an image is missing; the message names it.
         ModuleNotFoundError: pyarrow is not installed.
     """
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
@@ -143,8 +143,8 @@ def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | No
     JPEG, as loaders of shards want one type.
 
     Raises:
-        FileNotFoundError: a picture is gone; names it.
-        ValueError: a picture of another type cannot be opened; names it.
+        FileNotFoundError: an image is missing; the message names it.
+        ValueError: an image cannot be converted to JPEG; the message names it.
     """
     told, keys = told_fields(curated), _keys(curated)
     head = f"{HUB_NAMES[split]}-" if split else ""
@@ -332,7 +332,7 @@ def export(
     Raises:
         ValueError: the folder is not empty, the format needs photos or lacks the form, two photos
             would share a name, or no caption is left.
-        FileNotFoundError: a picture is gone.
+        FileNotFoundError: an image is missing.
         OSError: the folder cannot be written.
     """
     style = style or Style()
@@ -536,7 +536,7 @@ def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fill a hidden temporary folder, then move it into place.
 
     Raises:
-        ValueError: something is there by then.
+        ValueError: the folder exists already and is not empty.
         OSError: it cannot be written, or the disk is full, names the folder; or a photo cannot be
             read, names the photo.
     """

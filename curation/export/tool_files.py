@@ -64,7 +64,7 @@ class Style:
         """Raise ValueError for options that the format does not support.
 
         Raises:
-            ValueError: names the option.
+            ValueError: the format lacks an option; the message names the option.
         """
         if self.form is not None and _FORMAT_OF.get(self.form) != format:
             known = ", ".join(f"{form} (of {_FORMAT_OF[form]})" for form in FORMS)
@@ -99,7 +99,7 @@ def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, phot
     JSON list of ``conversations``. Photos are named below the file's folder, if they are there.
 
     Raises:
-        ValueError: a text has the mark of a photo's place in it; names the caption.
+        ValueError: a text contains the placeholder of a photo; the message names the caption.
     """
     head = "" if photos == "none" else "images/"
     chats = (

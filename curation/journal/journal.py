@@ -78,7 +78,7 @@ def decode(line: str, where: str) -> Edit:
     """Decode an edit from a JSON line.
 
     Raises:
-        ValueError: not JSON, or not an edit; the message starts with ``where``.
+        ValueError: the line is not JSON or not an edit; the message starts with ``where``.
     """
     record = _object(line, where)
     if record.get("format") == FORMAT:
@@ -128,7 +128,7 @@ def find_journal(path: str | Path) -> Path:
     """Find the journal's file from its path or from the path of its run folder.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the journal does not exist.
     """
     path = Path(path)
     journal = path / FILE_NAME if path.is_dir() else path
@@ -143,7 +143,7 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
     """Read the header and the edits of a journal.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: the journal does not exist.
         ValueError: an empty or foreign file, a line cut off, a line that is not an edit, or a
             duplicate edit; the message names the file, the line and the remedy.
     """
@@ -229,7 +229,7 @@ def undo(
     """Undo the edits that match all criteria, and later edits that depend on them.
 
     Raises:
-        ValueError: no criterion is given, or nothing matches.
+        ValueError: no criterion is given, or no edit matches.
     """
     if sample_ids is None and epochs is None and policy is None:
         raise ValueError("choose the edits to undo with sample_ids, epochs or policy")
@@ -279,8 +279,8 @@ def repair(path: str | Path) -> Repaired:
     """Drop an incomplete last line, and lines that occur twice.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is damaged otherwise; it is left as it was.
+        FileNotFoundError: the journal does not exist.
+        ValueError: the file has other damage; the file is not changed.
     """
     path = find_journal(path)
     # bytes, not text: the last line may end within a character

@@ -79,7 +79,7 @@ class CurationCallback(pl.Callback):
         """Check that curation can work, and start from the data module's view.
 
         Raises:
-            ValueError: no data module, none with a view, or loaders that are not rebuilt.
+            ValueError: the data module or its view is missing, or loaders are not rebuilt.
         """
         if stage != "fit":
             self.curator = None

@@ -69,8 +69,8 @@ def read_keep(path: str | Path) -> KeepList:
     """Read a keep-list from its file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a keep-list; names the file and the key.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a keep-list; the message names file and key.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(

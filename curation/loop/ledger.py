@@ -100,7 +100,7 @@ class LossLedger:
             tokens: losses of single tokens with their sentences; not kept unless wanted.
 
         Raises:
-            ValueError: shapes differ, or the sums or tokens are wanted and there are none.
+            ValueError: shapes differ, or required sums or token losses are missing.
             RuntimeError: the epoch's sums were already reduced over the processes.
         """
         if len(self.shape) == 2:
@@ -190,7 +190,7 @@ class LossLedger:
             `mean` in host memory.
 
         Raises:
-            ValueError: a recorded loss is NaN or infinite; names the samples.
+            ValueError: a recorded loss is NaN or infinite; the message names the samples.
         """
         means = self.mean().cpu()
         broken = (~torch.isfinite(means) & (self._count.cpu() > 0)).nonzero()

@@ -35,8 +35,8 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
         source: a mapping, the path of a JSON file that holds one, or None for unknown.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a JSON object of strings.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a JSON object of strings.
     """
     if source is None:
         return {}
@@ -62,7 +62,7 @@ def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
     """Raise ValueError if the truth names samples that the roster lacks.
 
     Raises:
-        ValueError: an id that the roster lacks.
+        ValueError: the roster lacks an id.
     """
     unknown = sorted(truth.keys() - roster.by_id.keys())
     if unknown:

@@ -29,7 +29,7 @@ class Budget:
             report names what vanished without it.
 
     Raises:
-        ValueError: a negative number.
+        ValueError: a limit is negative.
     """
 
     min_captions_per_image: NonNegativeInt = 0
@@ -80,7 +80,7 @@ class Schedule:
         every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
 
     Raises:
-        ValueError: no whole number, an epoch below -1, an end before the start, or a step below 1.
+        ValueError: a value is not an integer, or is out of range or order.
     """
 
     from_epoch: Epoch = 0

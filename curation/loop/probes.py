@@ -177,7 +177,7 @@ def token_losses(nll: Tensor | None, sentences: Tensor | None) -> TokenLosses | 
     """Return token losses with their sentences; None if either is missing.
 
     Raises:
-        ValueError: they are of other tokens.
+        ValueError: the losses and the sentences have different shapes.
     """
     if nll is None or sentences is None:
         return None

@@ -18,7 +18,7 @@ class Ramp:
         from_epoch, until_epoch: epochs (from 0), the second after the first.
 
     Raises:
-        ValueError: a value outside [0, 1], or epochs out of order.
+        ValueError: a value is outside [0, 1], or the epochs are out of order.
     """
 
     first: Fraction
@@ -45,7 +45,7 @@ def require_ratio(ratio: float | Ramp) -> Ramp:
     """Return a constant ramp for a fixed ratio; return a `Ramp` unchanged.
 
     Raises:
-        ValueError: a number outside [0, 1].
+        ValueError: the ratio is outside [0, 1].
     """
     if isinstance(ratio, Ramp):
         return ratio

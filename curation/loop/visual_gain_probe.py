@@ -176,7 +176,7 @@ class VisualGain(Score):
         """Scores in nats (per token or sentence, as measured); NaN if unknown.
 
         Raises:
-            ValueError: it was not measured.
+            ValueError: the run did not measure the visual gain.
         """
         if SIGNAL not in context.signals:
             raise ValueError(

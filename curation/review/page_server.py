@@ -58,7 +58,7 @@ class Request:
         """Read a body of one content type, such as `BYTES`, with at most ``limit`` bytes.
 
         Raises:
-            Refused: another type, or longer.
+            Refused: the body has another type or is too long.
         """
         if self._headers.get_content_type() != kind:
             raise Refused(415, f"Content-Type must be {kind}")
@@ -73,7 +73,7 @@ class Request:
         """Read a JSON object from the body.
 
         Raises:
-            Refused: something else.
+            Refused: the body is not a JSON object.
         """
         try:
             record = json.loads(self.content(JSON, MAX_REQUEST_BYTES))
@@ -114,7 +114,7 @@ class Application(Protocol):
         """Return content type and content of the resource at ``path``.
 
         Raises:
-            Refused: there is nothing.
+            Refused: the resource does not exist.
         """
         ...
 
@@ -122,7 +122,7 @@ class Application(Protocol):
         """Answer a request with data from the page.
 
         Raises:
-            Refused: nothing answers there, or the request is malformed.
+            Refused: the path does not exist, or the request is malformed.
         """
         ...
 

@@ -40,7 +40,7 @@ class Fit(Score):
         seed: seed of the random pairs.
 
     Raises:
-        FileNotFoundError, ValueError: an unknown space.
+        FileNotFoundError, ValueError: the space is unknown or cannot be loaded.
     """
 
     name = "chance of a wrong caption"

@@ -30,7 +30,7 @@ class LossHistory(Score):
         kind: one of these.
 
     Raises:
-        ValueError: another kind.
+        ValueError: ``kind`` is unknown.
     """
 
     def __init__(self, *, kind: Kind = "area") -> None:

@@ -24,7 +24,7 @@ class PerImage(Score):
             good as its best caption, which tells a wrong photo from a wrong caption).
 
     Raises:
-        ValueError: another ``how``.
+        ValueError: ``how`` is unknown.
     """
 
     def __init__(self, *, score: Score, how: How = "mean") -> None:

@@ -23,7 +23,7 @@ class Reward(Score):
         num_epochs: how many; 1 is the epoch that just ended.
 
     Raises:
-        ValueError: another ``of``.
+        ValueError: ``of`` is unknown.
     """
 
     def __init__(self, *, of: Of = "draws", num_epochs: PositiveInt = 1) -> None:

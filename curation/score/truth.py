@@ -31,7 +31,7 @@ class Truth(AbstractWordScore):
         """Scores in {0, 1}; NaN for removed samples.
 
         Raises:
-            ValueError: no fault was planted.
+            ValueError: the dataset has no planted faults.
         """
         roster = _planted(context)
         scores = torch.full((len(roster),), torch.nan)
@@ -45,7 +45,7 @@ class Truth(AbstractWordScore):
         Phrases that were appended have no word that would be right, and are left out.
 
         Raises:
-            ValueError: no fault was planted.
+            ValueError: the dataset has no planted faults.
         """
         roster = _planted(context)
         faulty = faulty_kinds(context.view, roster.planted)
@@ -80,7 +80,7 @@ class TruthOfSentences(AbstractSentenceScore):
         """Records of all sentences of the live captions.
 
         Raises:
-            ValueError: no fault was planted.
+            ValueError: the dataset has no planted faults.
         """
         _planted(context)
         wrong = wrong_sentences(context.view)

@@ -194,7 +194,7 @@ class Words(AbstractWordScore):
         progress: called with the share of the training that is done.
 
     Raises:
-        ValueError: fewer than 2 folds or 1 seed, unknown rivals, topic or value.
+        ValueError: a number of folds or seeds is too low, or a setting is unknown.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Words(AbstractWordScore):
         """Records of all judged words in the live captions.
 
         Raises:
-            ValueError: fewer images than folds.
+            ValueError: the roster has fewer images than folds.
         """
         samples = list(context.live.values())
         key = (context.view.roster.fingerprint, tuple((s.caption, s.image_path) for s in samples))
@@ -490,7 +490,7 @@ class SecondLook(AbstractWordScore):
         seed: their choice's seed.
 
     Raises:
-        ValueError: no network.
+        ValueError: ``pairs`` is empty.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class Mixture(AbstractByScore):
         score: score to model; default the epoch's loss.
 
     Raises:
-        ValueError: a number outside [0, 1].
+        ValueError: ``min_probability`` or ``max_ratio`` is outside [0, 1].
     """
 
     for_fewer = "lower curation.select.max_ratio"

@@ -91,7 +91,7 @@ class Origin(Selector):
         origin: `Sample.origin` as read, such as ``"unpaired"``.
 
     Raises:
-        ValueError: an empty origin.
+        ValueError: ``origin`` is empty.
     """
 
     def __init__(self, *, origin: str) -> None:

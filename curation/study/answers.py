@@ -214,9 +214,9 @@ def read_answers(path: str | Path, placed: Sequence[Placed]) -> list[Annotation]
         placed: the study's pictures, from `divide`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no such export, or of other pictures, captions, losses or sets.
-        OSError: no such database.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not an export of this study.
+        OSError: the database cannot be read.
     """
     if Path(path).suffix in DATABASES:
         found = _read_database(Path(path), placed)
@@ -334,7 +334,7 @@ def write_results(
         The summary: counts, mean errors, agreement.
 
     Raises:
-        ValueError: no picture has as many annotations.
+        ValueError: no image has ``num_required`` annotations.
     """
     folder = Path(folder)
     counts = Counter(annotation.number for annotation in annotations)

@@ -61,8 +61,8 @@ def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
     """Resolve the path of an image, which must be in one of the folders.
 
     Raises:
-        ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
-        FileNotFoundError: no such file.
+        ValueError: the image is outside the folders, also by ``..`` or a symbolic link.
+        FileNotFoundError: the image does not exist.
     """
     remedy = "so it is not shown; move the image there, or name its folder with --within"
     real = check_inside(path, folders, remedy=remedy)
@@ -88,7 +88,7 @@ def divide(
         seed: seed of the dealing and of the order within sets.
 
     Raises:
-        ValueError: an odd or too small size, too few items, or a loss that is not finite.
+        ValueError: ``size`` is odd or too small, or a loss is not finite, or items are too few.
     """
     if size < 2 or size % 2 or num_sets < 1:
         raise ValueError(
@@ -138,8 +138,8 @@ def read_items(source: str | Path, within: Sequence[str | Path] = ()) -> list[It
         within: further folders in which pictures may lie.
 
     Raises:
-        FileNotFoundError: no such folder, manifest or picture.
-        ValueError: a line in another form, a picture outside the folders.
+        FileNotFoundError: the folder, its manifest or an image does not exist.
+        ValueError: a line is malformed, or an image is outside the folders.
     """
     folder = Path(source)
     manifests = [folder / name for name in NAMES if (folder / name).is_file()]

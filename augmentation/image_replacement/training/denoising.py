@@ -272,7 +272,7 @@ def step_weights(signal: Tensor, prediction_type: str, snr_cap: float | None) ->
         snr_cap: see `Denoiser`.
 
     Raises:
-        ValueError: another prediction type.
+        ValueError: the prediction type is unknown.
     """
     if prediction_type not in ("epsilon", "v_prediction"):
         raise ValueError(

@@ -217,7 +217,7 @@ def train_generator(
         The card, which lies in the folder too: settings, data, versions and losses.
 
     Raises:
-        ValueError: wrong settings, a model that cannot be loaded, or a folder of another training.
+        ValueError: a setting is wrong, the model cannot be loaded, or the folder is taken.
         OSError: files that cannot be read or written.
     """
     settings = recorded(locals())

@@ -110,7 +110,7 @@ class PhotoCaptions:
         """Generate a captioner's best caption with its default decoding.
 
         Raises:
-            ValueError: it needs boxes, or the photo is broken.
+            ValueError: the captioner needs boxes, or the photo is broken.
         """
         captioner = self._captioner(record)
         regions = self._boxes(captioner, path.name)
@@ -372,7 +372,7 @@ class Uploads:
         """Store an uploaded photo and return its number.
 
         Raises:
-            ValueError: no photo, or a broken, animated or huge one; says which, and the remedy.
+            ValueError: the file is not a usable photo; the message names the remedy.
         """
         with self._lock:  # a photo of the largest size takes 300 MB while it is opened
             self._number += 1
@@ -393,7 +393,7 @@ class Uploads:
         """Return an uploaded photo that is still stored.
 
         Raises:
-            Refused: it is not.
+            Refused: the photo is no longer stored.
         """
         upload = self._kept.get(number)
         if upload is None:
@@ -416,7 +416,7 @@ class Review:
         whole: the set that ``captioning curate corrections`` takes; None where it is not known.
 
     Raises:
-        ValueError: no photo lies in the folders.
+        ValueError: none of the photos is in the folders.
     """
 
     def __init__(
@@ -465,7 +465,7 @@ class Review:
         """Write a decision from the page; a null ``verdict`` removes the decision.
 
         Raises:
-            ValueError: no such suspect or decision.
+            ValueError: the suspect does not exist, or the decision is invalid.
         """
         suspect = self._suspect(record.get("number"))
         verdict, text = record.get("verdict"), record.get("correction", "")
@@ -479,7 +479,7 @@ class Review:
         """Return the photo of a suspect.
 
         Raises:
-            ValueError: no such suspect, or it lies elsewhere than in the folders.
+            ValueError: the suspect does not exist, or the photo is outside the folders.
         """
         photo = self._suspect(number).photo
         check_inside(_file(photo), self._roots, remedy=REMEDY)
@@ -489,7 +489,7 @@ class Review:
         """Return the photo as a new JPEG, so that only decoded photos leave the folders.
 
         Raises:
-            Refused: it cannot be shown.
+            Refused: the photo cannot be opened.
         """
         try:
             return as_jpeg(load_rgb(self.photo(number)), max_side=MAX_SIDE)

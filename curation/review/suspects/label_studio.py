@@ -69,7 +69,7 @@ def write_label_studio(
         The root.
 
     Raises:
-        ValueError: a photo lies in a shard, or outside the root.
+        ValueError: a photo is in a shard, or outside the root.
         OSError: the folder cannot be written.
     """
     for suspect in suspects:
@@ -157,8 +157,8 @@ def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
     """Read the tasks of a JSON export, with file and task number for messages.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no list.
+        FileNotFoundError: the export does not exist.
+        ValueError: the export is not a list.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist; name the JSON export of Label Studio")
@@ -170,8 +170,8 @@ def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
     """Read the tasks of an export with the annotators' decisions.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such an export, or a correction without a text; names the task.
+        FileNotFoundError: the export does not exist.
+        ValueError: not such an export, or a correction lacks its text; names the task.
     """
     for where, task in read_export(path):
         try:
@@ -207,8 +207,8 @@ def read_label_studio(
         epoch: epoch of the edits.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: see `read_tasks`, or a caption that the roster has not.
+        FileNotFoundError: the export does not exist.
+        ValueError: see `read_tasks`, or the roster lacks a caption.
     """
     decided: dict[str, Edit | None] = {}
     for task in read_tasks(path):

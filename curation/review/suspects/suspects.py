@@ -77,7 +77,7 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
             trained on as annotated; None: the captions that its policy changed.
 
     Raises:
-        FileNotFoundError: neither of them.
+        FileNotFoundError: the folder holds neither a check nor a run.
         ValueError: there are no suspects, or the file is damaged.
     """
     table = Path(source) / CSV_NAME

@@ -292,7 +292,7 @@ def test_in_a_browser_decisions_survive(record, tmp_path, browser):
     browser.wait("document.getElementById('decided').textContent === '1 accepted, 3 undone'")
     other.write_text(json.dumps(keep.to_dict() | {"fingerprint": "0"}))
     browser.type("#load-file", str(other))
-    browser.wait("/belongs to other annotations/.test(document.getElementById('decided').textContent)")
+    browser.wait("/to other annotations/.test(document.getElementById('decided').textContent)")
 
 
 def large_record(num_samples: int) -> RunRecord:

@@ -87,7 +87,7 @@ def test_answers_come_back_by_picture_and_annotator(tasks, read):
     [
         (lambda task: task.pop("annotations"), "task 1 has no 'annotations': export the project"),
         (lambda task: task["data"].pop("study"), "task 1 has no 'study'"),
-        (lambda task: task["data"].update(study="0" * 16), "task 1: the answers belong to other images"),
+        (lambda task: task["data"].update(study="0" * 16), "task 1: the answers belong to other"),
         (lambda task: task["data"].update(number=4), "number must be from 0 to 3: got 4"),
         (lambda task: task["data"].update(number=True), "number must be from 0 to 3: got True"),
         (lambda task: task["annotations"][0].pop("completed_by"), "has no 'completed_by'"),
@@ -129,7 +129,7 @@ def test_the_database_of_earlier_versions_is_read(placed, tmp_path):
         Annotation(annotator="anna", number=1, categories=()),
         Annotation(annotator="bert", number=1, categories=("age", "color"), comment="so"),
     ]
-    with pytest.raises(ValueError, match=r"study.sqlite: the answers belong to other images.*--seed"):
+    with pytest.raises(ValueError, match=r"study.sqlite: the answers belong to other.*--seed"):
         read_answers(path, placed[::-1])
 
 

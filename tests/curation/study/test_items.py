@@ -121,5 +121,5 @@ def test_a_link_that_leads_out_is_refused_unless_told(tmp_path):
 
 
 def test_a_folder_without_a_manifest_says_what_is_wanted(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no manifest \(manifest.jsonl or manifest.csv\)"):
+    with pytest.raises(FileNotFoundError, match=r"no manifest \(manifest.jsonl or manifest.csv\)"):
         read_items(tmp_path)
