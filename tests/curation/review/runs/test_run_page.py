@@ -246,7 +246,7 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
 def test_runs_that_cannot_be_compared_lack_the_table_alone(tmp_path: Path) -> None:
     facts = compared(tmp_path, status=1, settings={"data": {"name": "other"}})
     assert facts["table"] is None
-    (note,) = (note for note in facts["notes"] if "runs of different data" in note)
+    (note,) = (note for note in facts["notes"] if "runs with different data" in note)
     assert "--" not in note
     assert "captioning compare" in note
     assert len(facts["validation"]) == 2
