@@ -96,7 +96,7 @@ def augment(
         novel_classes: settings that ``method`` may refer to.
         seed: seed of all draws.
         max_pairs: the largest number of pictures, or of a corpus' captions.
-        max_augmented: the set ends once pictures of so many captions could be made.
+        max_augmented: maximum number of captions with images; the dataset is then complete.
         num_processes: number of processes that make pictures; 0: this process.
         sheet_number: pairs on the contact sheet.
         spread: runs the generation of captions; None: this process does.
@@ -225,7 +225,7 @@ def _augment_captions(
     """Make new captions for unchanged photos, with a card.
 
     Args:
-        method: makes them.
+        method: generates the captions.
         roster: photos.
         made: settings and folder.
         build: makes a worker in another process.

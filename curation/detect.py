@@ -123,7 +123,7 @@ def detect_sentences(
     Returns:
         Plain values: numbers of judged and of wrong sentences, ``average_precision``, ``auc``, the
         share of wrong ones that are the worst of their caption (``worst_of_caption``), and by kind
-        the average precision among sound sentences and those of the kind; None where undefined.
+        the average precision among sound sentences and this kind; None if undefined.
     """
     wrong, doubts = wrong_sentences(context.view), score.doubts(context)
     values = np.array([doubt.suspicion for doubt in doubts])
@@ -217,7 +217,7 @@ def fill_cache(
     Args:
         source: `PairScores`.
         pairs: photos with captions; repeats are allowed.
-        spread: where they are scored.
+        spread: where the pairs are scored.
         plugins: see `Job`.
 
     Raises:

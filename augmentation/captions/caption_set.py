@@ -98,7 +98,7 @@ class PhotoWorker:
     """Generates captions of photos, given the photos' numbers in the roster.
 
     Args:
-        method: makes them.
+        method: generates the captions.
         roster: the photos with captions by people.
     """
 

@@ -39,7 +39,7 @@ def cut_to_complete_lines(path: Path) -> int:
 def cut_to_lines(path: Path, *, first: int, step: int) -> int:
     """Cut the file to ``first`` lines plus a multiple of ``step`` lines, or to an empty file.
 
-    So the rest is computed in the same groups as in an uninterrupted run.
+    The remaining lines are then computed in the same groups as in an uninterrupted run.
     """
     number = cut_to_complete_lines(path)
     kept = first + (number - first) // step * step if number >= first else 0

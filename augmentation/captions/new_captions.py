@@ -151,7 +151,7 @@ def placed_phrases(
     """Phrases in the order of the text, with their chains, kinds and regions.
 
     A phrase takes the first match that no earlier phrase has; without one it spans the complete
-    text, after the others.
+    text, after all other phrases.
 
     Args:
         phrases: phrases of another text, or of none.

@@ -84,7 +84,7 @@ SWAP_KEYS = (
 def threshold_of_data(roster: Roster, *, encoder: JointEmbedder, seed: int) -> Threshold:
     """Estimate the similarity threshold from random photos, each with its first caption.
 
-    A photo that cannot be opened is passed over, and told in the log; the next one is drawn.
+    An unreadable photo is skipped with a log message, and the next photo is drawn.
 
     Args:
         roster: photos with captions.
@@ -159,8 +159,8 @@ class CutSwap(AbstractRegionMethod):
         clustering: clustering of object words.
         areas: areas of a photo that may be replaced.
         limits: limits on the boxes that may replace each other.
-        num_patches: n_i, at most so many patches a caption.
-        captions_per_photo: at most so many captions of a photo are augmented; None: all.
+        num_patches: n_i, maximum number of patches for each caption.
+        captions_per_photo: maximum number of augmented captions per photo; None: all.
         all_captions: a picture has all captions of its photo that name the object, changed alike
             (`photo_captions`); False: one.
         keep: pairs of an augmented caption that are kept; None: all, without scores.

@@ -267,7 +267,7 @@ class Patches:
             attribute: required attribute, ``""`` for any.
             targets: boxes to be replaced.
             plural: whether the caption speaks of several.
-        descriptions: words that captions of the patch's photo must say of it (`description_words`).
+        descriptions: words with which its photo's captions must describe it (`description_words`).
             image_id: id of the photo pasted onto, whose own patches are excluded. num: at most so
             many. generator: generator of the draw.
         """

@@ -156,9 +156,9 @@ class SwapStatistics:
 
     Attributes:
         num_swaps: new captions.
-        changed_objects: share of them with another object, in [0, 1].
-        changed_attributes: share of them with another attribute.
-        plural: share of them about several things.
+        changed_objects: share of swaps with another object, in [0, 1].
+        changed_attributes: share of swaps with another attribute, in [0, 1].
+        plural: share of swaps of plural objects, in [0, 1].
         changes: ``"old > new"`` classes, the most frequent ones with counts.
     """
 

@@ -58,12 +58,12 @@ class SwapRules:
     """Settings of `CaptionSwapper`; defaults are the thesis' values and additional checks.
 
     Attributes:
-        num_captions: n_p, at most so many different captions a sample.
+        num_captions: n_p, maximum number of different captions for each sample.
         one_object: all captions of a sample change the same object; else each draws its own.
         insert_attributes: an object without attribute gets one too.
         match_grammar: new classes must be used in the old one's grammar.
         match_slots: new classes must play the old one's part in other captions.
-        match_pronouns: no man where the caption says "her", and the other way round.
+        match_pronouns: new objects must agree with "his" and "her" in the caption.
         allow_repeats: the new class may be in the caption already.
         draw_by: ``"uniform"`` over the cluster's classes, as the thesis draws, or ``"count"``: by
             their mentions, so that common classes stay common and rare ones rare.
@@ -193,7 +193,7 @@ class CaptionSwapper:
             obstacle: why an object cannot be swapped, with boxes at such positions of
                 ``sample.regions``; ``""`` if it can.
             described: objects that other captions of the photo give attributes, by name and number;
-                the new object gets one too, which this caption may leave unsaid.
+                the new object gets an attribute too, which this caption may omit.
 
         Raises:
             ValueError: the parse is of another caption.

@@ -63,7 +63,7 @@ class AbstractGenerator(ABC):
     def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
         """Generate an image for each job: ``(H, W, 3)`` in [0, 1], or None if withheld as unsafe.
 
-        A picture depends on its own job alone, not on the others of the batch. Any error here
+        An image depends only on its own job, not on other jobs of the batch. Any error here
         counts as a failure of the batch, which is then tried in halves.
         """
 
@@ -101,8 +101,8 @@ class Producer:
     size is halved permanently.
 
     Args:
-        generator: makes them.
-        cache: takes them.
+        generator: generates the images.
+        cache: stores the images.
     """
 
     def __init__(self, *, generator: AbstractGenerator, cache: PictureCache) -> None:

@@ -227,7 +227,7 @@ class Retrieval(AbstractImageSource):
         encoder: the space, such as `captioning.vision.joint_space.JointSpaceEncoder`.
         exclude: rosters whose photos are never returned: validation and test. None entries are
             data sets without such a split.
-        min_similarity: cosine of caption and photo, at least; with ``captions`` that of both
+        min_similarity: least cosine of caption and photo; with ``captions``, least cosine of both
             captions, whose cosines are higher.
         give_once: whether a photo of the pool is given to one sample alone, the first that asks.
         captions: roster of the pool's photos with captions. Captions are compared with these in
@@ -274,8 +274,8 @@ class Retrieval(AbstractImageSource):
         """Embed the pool, which may take minutes the first time.
 
         Raises:
-            FileNotFoundError: a photo of the roster is not there: whether one of the pool is the
-                same could not be told.
+            FileNotFoundError: a photo of the roster does not exist, so that equal photos in the
+                pool could not be excluded.
             ValueError: no photo of the pool can be opened, or all are excluded.
         """
         paths = sorted({sample.image_path for sample in roster.samples})

@@ -92,7 +92,7 @@ class Candidates:
 
     Attributes:
         labels: labels of boxes of the data.
-        without_boxes: the others, which the paper leaves out too ("stove", "bread").
+        without_boxes: candidates without boxes, which the paper omits, too ("stove", "bread").
     """
 
     labels: tuple[str, ...]
@@ -589,7 +589,7 @@ class SourcePool:
 
         Args:
             targets: boxes that shall be replaced.
-            min_targets: how many of them must be replaced.
+            min_targets: number of targets that must be replaced.
             key: names the replaced objects.
 
         Returns:

@@ -46,7 +46,7 @@ class HeldOut:
 
     Attributes:
         in_domain: photos whose captions name no held-out class.
-        novel: the others.
+        novel: photos that mention a held-out class.
         leaks: forms of held-out words that still occur in in-domain captions, with the number of
             captions: forms that the list of words lacks.
     """

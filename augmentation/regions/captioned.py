@@ -341,7 +341,7 @@ def compare_captions(
 
     Args:
         pairs: each counts once.
-        best: captions of all of them, from `best_captions`.
+        best: captions of all photos and images, from `best_captions`.
         **metrics: options of `evaluate_captions`.
 
     Returns:

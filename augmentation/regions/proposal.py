@@ -67,7 +67,7 @@ class AbstractRegionMethod(ABC):
         """Proposals in an order that is independent of the roster's order and of earlier calls.
 
         Proposals of one tuple compete where pairs are ranked
-        (`augmentation.regions.reranking.Ranker`); without ranking all of them are made.
+        (`augmentation.regions.reranking.Ranker`); without ranking, all proposals are rendered.
 
         Args:
             roster: photos with boxes and captions.

@@ -156,7 +156,7 @@ def poor_share_threshold(
     Args:
         scores: scores of the best pair of each augmentation.
         space: space of the scores.
-        poor_share: share of them that people judged poor, in (0, 1).
+        poor_share: share of the pairs that people judged poor, in (0, 1).
 
     Raises:
         ValueError: scores are missing or not finite, or the share is out of range.
@@ -205,7 +205,7 @@ def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int
     Args:
         scores: ``(P,)``.
         threshold: pairs below it are discarded.
-        keep: at most so many.
+        keep: maximum number of pairs to keep.
 
     Raises:
         ValueError: the scores have another shape, or ``keep`` is below 1.
@@ -250,7 +250,7 @@ class Ranker:
     Args:
         scorer: scorer of pairs.
         threshold: threshold in the scorer's space; pairs below it are discarded.
-        keep: at most so many of each augmentation.
+        keep: maximum number of pairs to keep for each augmentation.
 
     Raises:
         ValueError: the threshold is of another space, or ``keep`` is below 1.
@@ -269,7 +269,7 @@ class Ranker:
     def scores(self, pairs: Iterable[tuple[Image.Image, str]]) -> np.ndarray:
         """Scores ``(P,) float64``; images are read from ``pairs`` in small batches.
 
-        One thread computes them, so that the number of processes changes no bit of them.
+        One thread computes the scores, so that they do not depend on the number of processes.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

@@ -101,7 +101,7 @@ def write_set(
         settings: plain values that the set depends on; another set is refused the folder.
         build_ranker: builds in each process the ranker of competing proposals; None: all are made.
         report: `AbstractRegionMethod.report`, for the error where nothing is made.
-        num_processes: number of processes that make pictures; 0: this process makes them.
+        num_processes: number of processes that render images; 0: this process renders them.
         sheet_number: pairs on the contact sheet.
         seed: seed of the sheet's choice.
         max_augmented: the set ends once pictures of so many groups could be made, those that the

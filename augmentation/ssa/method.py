@@ -152,7 +152,7 @@ class Ssa(AbstractCaptionMethod):
         detail_probability: probability of each optional detail about an object; of ``"details"``
             alone.
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
-        min_captions: captions of larger parts are added up to so many captions a photo.
+        min_captions: captions of larger parts are added up to this number for each photo.
         min_long_words: words of a long caption, at least.
         max_long: long captions a photo, of several events (`join_events`; by the rules alone).
             Their lengths are drawn evenly from `min_long_words` to `max_long_words`, and the
@@ -635,7 +635,7 @@ class Selection:
     Attributes:
         max_small: captions of small parts a photo, drawn at random.
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
-        min_captions: captions of larger parts are added up to so many captions a photo.
+        min_captions: captions of larger parts are added up to this number for each photo.
         max_long: long captions a photo. Their lengths are drawn evenly from ``min_long_words`` to
             ``max_long_words``, and the nearest captions are taken.
         min_long_words, max_long_words: words of a long caption.

@@ -66,7 +66,7 @@ class Caption:
         mentions: ``(start, text, node)``.
         nouns: lemmas of the nouns of a sentence that a model wrote; empty for the rules, which use
             only nouns of the photo's captions.
-        unmatched_nouns: those of them without a node in the graph.
+        unmatched_nouns: nouns of the caption without a node in the graph.
     """
 
     text: str

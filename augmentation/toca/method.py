@@ -70,7 +70,7 @@ class Pace:
         num_templates: sentence templates at most; None: as many as needed.
         batch_size: templates of a batch, whose prompts have the same examples.
         num_answers: number of answers to each template; the first accepted one is taken.
-        keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
+        keep: share of a batch's accepted answers to keep, the most likely; answers of a model
             without likelihoods are all kept.
 
     Raises:

@@ -60,7 +60,7 @@ class Lessons:
         captions: pairs of a caption and its own sentence template.
         prompts: the style of the questions, without examples.
         tokenizer: tokenizer of the language model.
-        full_template_share: share of the questions that hold the complete template; the others hold
+        full_template_share: share of prompts with the complete template; other prompts have
             some of its lexical words, see `with_some_words`.
     """
 
@@ -210,13 +210,13 @@ def teach(
         num_epochs: passes over the captions.
         training: settings of the loop.
         val_share: share of the captions that are held out.
-        val_batches: batches of them that are scored.
+        val_batches: number of validation batches to score.
         out: the folder.
         checkpoint: file that a killed training resumes from.
         plugins: packages of the parts, for the card alone.
 
     Returns:
-        The card, which lies in the folder too: settings, corpus, versions and losses.
+        The card, which is also in the folder: settings, corpus, versions and losses.
 
     Raises:
         ValueError: no such device, fewer than two captions that can be taken apart, captions longer

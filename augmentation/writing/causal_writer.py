@@ -156,7 +156,7 @@ class CausalWriter(AbstractWriter):
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
-        temperature: temperature of sampling; 0 takes the likeliest token.
+        temperature: sampling temperature; 0 selects the most likely token.
         top_p: share of probability that is sampled from.
         max_new_tokens: maximum new tokens of a sentence.
         max_small_words: sentences hold the required words, in order, with at most so many small
@@ -225,7 +225,7 @@ class CausalWriter(AbstractWriter):
         Raises:
             ValueError: prompts with different examples, longer ones than the model takes, or ones
                 without required words where ``max_small_words`` is set.
-            MemoryError: the GPU's memory is too small for so many.
+            MemoryError: the GPU's memory is too small for the batch.
         """
         if not prompts:
             return []

@@ -33,7 +33,7 @@ class SentenceState:
 
     Attributes:
         words: tokens of the required words that are still missing.
-        determiners: tokens of determiners that may stand before each of them.
+        determiners: tokens of determiners that may precede each required word.
         capital: tokens of the first required word with a capital, which begins the sentence unless
             a small word does; empty once something is written.
         begun: remaining tokens of a word that was begun.

@@ -33,7 +33,7 @@ class TrigramWriter(AbstractWriter):
     the probability of them and the required word after the two words before.
 
     Args:
-        temperature: temperature of the draws; 0 takes the likeliest.
+        temperature: sampling temperature; 0 selects the most likely words.
         max_small_words: before each required word, 0 to 2.
 
     Raises:

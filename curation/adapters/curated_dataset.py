@@ -40,7 +40,7 @@ class CuratedDataset(Dataset):
         curation: the run whose edits the items follow.
         shuffle: whether each epoch has its own order, by its number and the run's seed alone: with
             a loader that does not shuffle, a resumed run sees the same batches.
-        fixed_length: False: the length is that of the live samples; build a new loader in every
+        fixed_length: False: the dataset has only the live samples; build a new loader in every
             epoch.
         caption_key, image_key: keys of the dataset's items.
 

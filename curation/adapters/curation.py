@@ -176,7 +176,7 @@ class EpochSamples:
     Attributes:
         roster: the samples before curation.
         samples: the samples of the current epoch.
-        epoch: the number of it.
+        epoch: number of the current epoch.
         seed: the run's seed.
     """
 
@@ -501,7 +501,7 @@ class Curation:
 
 
 def _check_signals(policy: Policy, signals: Sequence[str]) -> None:
-    """Refuse a policy by the losses of sentences that nobody will add."""
+    """Raise ValueError if the policy needs sentence losses that the loop does not add."""
     if SENTENCE_LOSS in policy.signals and SENTENCE_LOSS not in signals:
         raise ValueError(
             f"policy {policy.name!r} needs sentence losses: open with "
@@ -510,7 +510,7 @@ def _check_signals(policy: Policy, signals: Sequence[str]) -> None:
 
 
 def _built(policy: Policy | str, *, masks: bool) -> Policy:
-    """The policy itself, or the packaged one of that name.
+    """Return the policy itself, or build the packaged policy with that name.
 
     Raises:
         ValueError: the policy needs this framework's captioner, or masks words.

@@ -30,7 +30,7 @@ class MaskWords(AbstractWordAmender):
     until its caption is replaced. Captions without a word in enough doubt stay as they are.
 
     Args:
-        score: says which words are in doubt; None: the selector's own.
+        score: names the doubtful words; None: the selector's score.
         threshold: least probability of being wrong at which a word is masked, in [0, 1].
         weight: remaining share of a masked word's loss, in [0, 1).
 

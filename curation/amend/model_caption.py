@@ -135,7 +135,7 @@ class CapFilt(Amender):
     A waiting sample gets a caption of the source for its photo, the first sample the first one,
     and weight 1, if the filter calls it a match; otherwise it is removed, with the caption in the
     reason. Filter and captioner of the paper's Table 1 are choices: without ``pairs`` every written
-    caption is kept; without waiting samples (``steps=[caption_slots]``) none is written.
+    caption is kept; without waiting samples (``steps=[caption_slots]``) no caption is written.
 
     Args:
         source: writes captions.

@@ -61,9 +61,9 @@ class ReplaceWord(AbstractWordAmender):
     caption that is selected again after that may have another one changed.
 
     Args:
-        score: says which words are in doubt; None: the selector's own.
+        score: names the doubtful words; None: the selector's score.
         threshold: least probability of being wrong at which a word is replaced, in [0, 1].
-        factor: multiplies the weight of selected captions without such a sure word, in [0, 1]; 1
+        factor: multiplies the weight of selected captions without such a word, in [0, 1]; 1
             does not change them.
 
     Raises:

@@ -151,8 +151,8 @@ def write_shard(
 ) -> None:
     """Caption and score the photos of a shard; resume a killed run after its last complete block.
 
-    The first line says who judged: `Judge.identity`. Each further line is a photo: ``image_id``,
-    the scores of its ``written`` captions, and ``made`` captions with scores. A block's first photo
+    The first line names captioner and filter (`Judge.identity`). Each further line is a photo:
+    ``image_id``, scores of ``written`` captions, and ``made`` captions. A block's first photo
     has the answers of served models to the block, by model and problem, as ``served``.
 
     Args:
@@ -403,7 +403,7 @@ def merge(
     Args:
         roster: the training set.
         records: records of all its photos.
-        head: who judged, the first line of the shards.
+        head: captioner and filter, the first line of the shards.
         folder: gets ``curation.jsonl``, ``curation/report.html``, ``captions.json`` (the curated
             set as COCO has it) and ``captions.jsonl`` (the accepted captions, for
             ``steps=[add_pairs]``).
@@ -536,10 +536,10 @@ def capfilt(
         filter: scores captions against their photos.
         out: folder of the set.
         threshold: captions of a lower score do not match.
-        parts: those of captioner and filter that are used.
+        parts: use of captioner, filter, or both.
         per_photo: captions written for a photo.
         photos_at_once: photos between two writes.
-        shard: ``"3/16"``: that part of the photos alone; ``"merge"``: decide, all parts are there;
+        shard: ``"3/16"``: only this part of the photos; ``"merge"``: decide on finished shards;
             None: all photos.
         split: split of the data set.
         first_images: photos read; None: all.

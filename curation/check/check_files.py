@@ -41,7 +41,7 @@ def export_cleaned(
 ) -> int:
     """Write the captions that no check flags, and return the number of these captions.
 
-    A folder without splits gets those that ``data=own`` draws of it, so that the same photos are
+    A folder without splits gets the splits that ``data=own`` draws, so that the same photos are
     held out of a training on the cleaned set.
 
     Args:
@@ -54,7 +54,7 @@ def export_cleaned(
             not fit the photo out of captions, see `curation.check.mend.shortenings`.
         seed: the check's seed, for the journal.
         style: form of a format that has several; None: the plain one.
-        held_out: share of the photos that each split gets which is drawn; 0: none is drawn.
+        held_out: share of the photos in each drawn split; 0: no split is drawn.
         keys_folder: caches hashes of photos; None: they are computed each time.
 
     Raises:

@@ -71,7 +71,7 @@ class Note:
 
     Attributes:
         name: kind, such as ``"fused_words"``.
-        said: a sentence.
+        said: the finding as a sentence.
         items: files or words, each with its finding.
     """
 

@@ -338,7 +338,7 @@ def _own_words(evidence: Evidence) -> dict[int, list[str]]:
 def _alike(evidence: Evidence, least: float) -> dict[int, tuple[float, int]]:
     """Captions of other photos with nearly the same words in another order.
 
-    Two sets of words that are so alike share one of the rarest words of each; the others need not
+    Two similar sets of words share one of the rarest words of each; other pairs need not
     be compared.
     """
     texts = _own_words(evidence)

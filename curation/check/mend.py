@@ -91,7 +91,7 @@ class Shortening:
 
     Attributes:
         doubts: about these sentences, in the caption's order.
-        caption: the rest.
+        caption: the caption without these sentences.
     """
 
     doubts: Sequence[SentenceDoubt]
@@ -120,7 +120,7 @@ class Shortening:
 def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]:
     """Shortened captions by row, and reasons by row why other captions were not shortened.
 
-    A sentence goes from the check's threshold on. Captions that another check removes, or that
+    A sentence at or above the threshold is removed. Captions that another check removes, or that
     would lose every sentence, are not shortened.
 
     Raises:
@@ -162,7 +162,7 @@ def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Repl
     """Mended captions by row: exactly one word is surely wrong, and no other check flags them.
 
     The photo's other captions must say the new word, see `curation.check.support`, and the sentence
-    must bear it, see `not_fitting`. Why others are left is `left_unmended`.
+    must allow it, see `not_fitting`. `left_unmended` has the reasons for other captions.
 
     Args:
         result: a check's result.

@@ -80,8 +80,8 @@ def _spread(seen: _Small) -> float:
 def _blur(seen: _Small) -> float:
     """Blur in [0, 1]: the share of neighbour differences that remains after another blur.
 
-    After Crete et al. (2007), whatever the contrast. Of a grid of tiles it is that of the sharpest
-    tenth: a blurred background is none.
+    After Crete et al. (2007), independent of contrast. Taken from a grid of tiles: the sharpest
+    tenth counts, so that a blurred background does not.
     """
     red, green, blue = seen.channels
     grey = (red.astype(np.float32) + green + blue) / 3

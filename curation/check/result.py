@@ -154,7 +154,7 @@ class CheckResult:
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
         notes: notes on the folder as a whole.
-        judge: the judge of flagged captions; empty: nobody.
+        judge: name of the judge of flagged captions; empty without a judge.
         judgements: verdicts by row on all flagged captions, if there is a judge.
 
     Examples:

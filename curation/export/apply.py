@@ -69,7 +69,7 @@ class Reading:
 
     Attributes:
         options: arguments of `captioning.data.readers.own.own.read_own`, such as ``layout``.
-        held_out: share of the photos of a split that is drawn; 0: none is.
+        held_out: share of the photos in a drawn split; 0: no split is drawn.
         seed: seed of the draw of the journal's run.
         keys_folder: caches hashes of photos; None: they are computed each time.
     """
@@ -87,7 +87,7 @@ class Edited:
     Attributes:
         view: view of the part that the journal is of.
         kind: kind of the set's layout.
-        splits: splits of a journal of the whole set: those that the set says, by path.
+        splits: splits by path as the dataset names them, for a journal of the whole dataset.
         beside: the other splits, for a journal of the training split.
         has_photos: whether the photos were looked for and found.
         questions: questions of the set, by sample id.
@@ -274,8 +274,8 @@ def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) ->
 def _ways(part: Part | None, reading: Reading) -> Iterator[dict[str, Any]]:
     """Yield reading options that the journal's run or check may have used, likeliest first.
 
-    A check reads all; a run the training photos, with or without drawn ones. Photos may be gone by
-    now.
+    A check reads all photos; a run reads training photos, with or without drawn splits. Photos may
+    be missing by now.
     """
     draw = {"held_out": reading.held_out or HELD_OUT, "seed": reading.seed}
     draw["keys_folder"] = reading.keys_folder

@@ -219,7 +219,7 @@ def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
     """Map image names to file names that are safe in an image folder of one split.
 
     `datasets` takes a word such as ``test`` in the name of a file or folder for a split, and leaves
-    files alone that begin with a dot: an ``x`` goes before such a word.
+    files alone that begin with a dot. An ``x`` is added before such a word.
     """
     others = [w for s, names in SPLIT_NAMES.items() if s != curated[0].split for w in names]
     word = rf"(?<![^{_APART}/])(?:{'|'.join(others)})(?=[{_APART}/])"
@@ -242,7 +242,7 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
     ``weight`` where it was weighted down, and ``masked_words``, such as ``"12-17"``, where it has
-    some. Images have their ``split`` where they are of several.
+    some. Images have their ``split`` if there are several splits.
     """
     has_splits = len(of_splits(curated)) > 1
     numeric = all(picture.image_id.partition("/")[0].isdecimal() for picture in curated)
@@ -281,7 +281,7 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
 def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
     """Write JSON Lines: ``image``, ``image_id``, ``captions``, ``sample_ids`` and ``origins``.
 
-    And ``split``, where pictures are of several.
+    Lines also have ``split`` if there are several splits.
     """
     has_splits = len(of_splits(curated)) > 1
     heads = (

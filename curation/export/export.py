@@ -71,7 +71,7 @@ _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
     """Write ``data/train-00000-of-00001.parquet`` and so on, as datasets on the Hugging Face hub.
 
-    Without splits they are ``data/data-00000-of-00001.parquet``: no name says one.
+    Without splits, files are named ``data/data-00000-of-00001.parquet`` and so on.
 
     Raises:
         FileNotFoundError: an image is missing; the message names it.
@@ -322,8 +322,8 @@ def export(
         run: its folder; None: the edits were decided without training.
         folder: new or empty.
         format: one of `FORMATS`.
-        photos: one of `PHOTOS`: whether the pictures come along.
-        by_people: whether people had the last word, which the card says.
+        photos: one of `PHOTOS`: whether images are copied, linked or omitted.
+        by_people: whether people made the final decisions, for the card.
         splits: splits of photos by path, which are written; None: all are of one.
         style: style of formats that have several forms; None: the plain ones.
         about_splits: the card's text on the splits, beside their sizes.
@@ -433,8 +433,8 @@ def _sizes_of_splits(curated: Sequence[Picture], told: Sequence[str]) -> str:
 def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, Any] | None:
     """Data files for ``datasets.load_dataset`` by split; None if it finds the files by itself.
 
-    It knows what it has read of a folder by the folder's name and these lines alone, so they tell
-    one content from another.
+    ``datasets`` caches a folder by its name and these lines only, so the lines must distinguish
+    different contents.
     """
     if format not in LOADED:
         return None

@@ -56,7 +56,7 @@ def card(
         files: content of each file of the set.
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.
-        decider: a policy while a captioner was trained, checks, or people after one of them.
+        decider: maker of the edits: a policy during training, checks, or people afterwards.
         loaded: data files for ``datasets.load_dataset``, if it needs their names.
         splits: text on the splits; empty: the set has none.
     """

@@ -96,7 +96,7 @@ def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, phot
     """Write each caption as a chat with one question and one answer.
 
     Plain: JSON Lines of ``messages`` and ``images``, as TRL and ms-swift read them. Otherwise a
-    JSON list of ``conversations``. Photos are named below the file's folder, if they are there.
+    JSON list of ``conversations``. Photos below the file's folder have relative names.
 
     Raises:
         ValueError: a text contains the placeholder of a photo; the message names the caption.

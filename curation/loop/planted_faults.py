@@ -125,7 +125,7 @@ def _wrong_sentence(faulty: str, word: PlantedWord) -> str:
 def wrong_sentences(view: CurationView) -> dict[int, int]:
     """Start of the planted wrong sentence in each live long caption, by row.
 
-    A caption that lost it, and one of a single sentence, is not there.
+    Captions without the wrong sentence, and captions of a single sentence, have no entry.
     """
     roster, starts = view.roster, {}
     for sample in view.samples():

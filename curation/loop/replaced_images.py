@@ -32,10 +32,10 @@ class PictureFolder:
     def adopt(self, edit: Edit) -> Edit:
         """Link or copy an edit's image into the run folder; other edits stay unchanged.
 
-        Every process may do so at once.
+        All processes may call this at the same time.
 
         Raises:
-            FileNotFoundError: the picture is not there.
+            FileNotFoundError: the image does not exist.
             OSError: the folder cannot be written.
         """
         if edit.action != "replace_image":

@@ -38,7 +38,7 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
     """Write the page, and return the number of edits in its list.
 
     The page is at most `MAX_BYTES` long: edits that do not fit are left out of the list, and the
-    page says so.
+    page states this.
 
     Args:
         record: the run's record.

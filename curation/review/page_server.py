@@ -148,7 +148,7 @@ def serve(application: Application, *, host: str, port: int, token: str) -> Page
 
     Raises:
         ValueError: other machines could reach the address.
-        OSError: the port is taken, or the address is not this machine's; says the remedy.
+        OSError: port or address cannot be used; the message names the remedy.
     """
     _check_loopback(host, port)
     try:

@@ -69,7 +69,7 @@ class Joint(Score):
 def standardised(scores: Tensor) -> Tensor:
     """Z-scores, ``(N,) float32``, of the known scores.
 
-    0 for all where they do not differ; NaN stays NaN.
+    All are 0 if the scores are equal; NaN stays NaN.
     """
     known = scores[~torch.isnan(scores)].double()
     if len(known) < 2 or known.std() == 0:

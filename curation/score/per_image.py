@@ -21,7 +21,7 @@ class PerImage(Score):
     Args:
         score: score of single captions.
         how: ``"mean"``, ``"max"`` (one bad caption makes a bad image) or ``"min"`` (an image is as
-            good as its best caption, which tells a wrong photo from a wrong caption).
+            good as its best caption, which separates a wrong photo from a wrong caption).
 
     Raises:
         ValueError: ``how`` is unknown.

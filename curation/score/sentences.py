@@ -104,7 +104,7 @@ class SentenceWords(AbstractSentenceScore):
     """Highest probability that a word of a sentence is wrong.
 
     Args:
-        words: says which words are in doubt.
+        words: score that names the doubtful words.
     """
 
     def __init__(self, *, words: AbstractWordScore) -> None:

@@ -184,7 +184,7 @@ class Words(AbstractWordScore):
         rivals: possible corrections of a word: ``"row"``, any other word of its row, or
             ``"exclusive"``, a word that excludes it, see `captioning.text.word_rivals`.
         num_folds: number of folds.
-        num_seeds: so many deals of folds and networks judge each word, and their probabilities are
+        num_seeds: number of seeds for folds and networks; their probabilities for each word are
             averaged; the time grows with it.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: training of each network.
@@ -524,7 +524,7 @@ class SecondLook(AbstractWordScore):
     def scores(self, context: Context) -> Tensor:
         """Highest probability in [0, 1] that a word is wrong, or highest log-odds in nats.
 
-        Which of them the first score says. NaN without a word that is judged.
+        The first score chooses between both. NaN without a judged word.
         """
         value = self.counted_value
         return highest(self.doubts(context), len(context.view.roster), value=value)

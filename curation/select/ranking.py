@@ -11,7 +11,7 @@ def worst_rows(context: Context, scores: np.ndarray, count: int) -> list[int]:
     """Rows of the ``count`` live samples with the highest scores, worst first.
 
     Args:
-        context: says which samples are live.
+        context: names the live samples.
         scores: ``(N,)`` suspicion by roster row; NaN (unknown) is never chosen.
         count: how many at most.
 

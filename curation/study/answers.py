@@ -63,7 +63,7 @@ class Category:
         key: short name in tables.
         group: heading on the page.
         label: under that heading.
-        hint: when it applies.
+        hint: text that explains when the category applies.
     """
 
     key: str
@@ -154,7 +154,7 @@ def write_tasks(
         The root.
 
     Raises:
-        ValueError: a picture lies outside the root.
+        ValueError: an image is outside the root.
         OSError: the folder cannot be written.
     """
     study = fingerprint(placed)
@@ -322,7 +322,7 @@ def write_results(
     """Write ``annotations.csv``, ``summary.json`` and the figures.
 
     The table holds every annotation; figures and summary rest on the pictures with at least
-    ``num_required`` of them.
+    ``num_required`` annotations.
 
     Args:
         placed: the study's pictures, from `curation.study.items.divide`.

@@ -214,7 +214,7 @@ def train_generator(
         plugins: packages of the data's reader, for the card alone.
 
     Returns:
-        The card, which lies in the folder too: settings, data, versions and losses.
+        The card, which is also in the folder: settings, data, versions and losses.
 
     Raises:
         ValueError: a setting is wrong, the model cannot be loaded, or the folder is taken.

@@ -208,7 +208,7 @@ class Settings:
             also lie in it and where the user's data lie.
         decisions: file; None for ``decisions.json`` in the folder of the suspects.
         top: see `read_suspects`.
-        models: captioners as `Captioner.load` takes them; none: the one in the package.
+        models: arguments of `Captioner.load`; empty: the packaged captioner.
         prompt, device, plugins: see `Captioner.load`.
         boxes: file of ``captioning find-objects``, for captioners on regions.
     """

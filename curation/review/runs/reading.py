@@ -81,7 +81,7 @@ class FinishedRun:
     """All data of a run that its page shows.
 
     Attributes:
-        run: config, versions, scores and times; empty where they are not there.
+        run: config, versions, scores and times; empty if missing.
         history: validation scores by epoch.
         start: validation scores of the initial model, before the first epoch; empty: not scored.
         losses: ``(step, loss)`` of training, as they were logged.
@@ -123,7 +123,7 @@ def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedR
 
     Args:
         folder: folder of the run, or of a user's own loop.
-        rosters: those of the run; None: they are read again.
+        rosters: rosters of the run; None: read the data again.
 
     Raises:
         FileNotFoundError: not a run folder.
@@ -302,7 +302,7 @@ def find_runs(sources: Sequence[Path]) -> list[Path]:
     """Find run folders in these folders and their subfolders, without repeats and in order.
 
     Raises:
-        FileNotFoundError: a folder that is not there, or holds no run.
+        FileNotFoundError: a folder does not exist, or holds no run.
     """
     folders: list[Path] = []
     for source in sources:

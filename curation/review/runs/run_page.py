@@ -457,10 +457,10 @@ def write_run_page(
         run: see `curation.review.runs.reading.read_finished_run`.
         path: the HTML file.
         defaults: gives the config of a training without any choice.
-        edits: the page of all edits, which this one links to if it is there.
+        edits: the page of all edits, which the run's page links to if it exists.
 
     Returns:
-        What is left out of it, a line each.
+        Parts that the page omits, one line each.
     """
     change_list = [] if run.record is None else list(changes(run.record.view, run.record.truth))
     photos = thumbnails(

@@ -344,7 +344,7 @@ def shared_metric(all_groups: Sequence[Group]) -> str | None:
 def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
     """Settings that differ between groups: key, and value in each group.
 
-    Data appear by name alone, unless groups of one name differ in the rest.
+    Data appear only by name, unless groups with one data name differ in other data settings.
     """
     of_one_name = len({group.runs[0].name for group in all_groups}) < len(all_groups)
     configs: list[Mapping[str, Any]] = [flat(dict(g.runs[0].run.config)) for g in all_groups]
@@ -366,7 +366,7 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
         path: the HTML file.
 
     Returns:
-        What is left out of it, a line each.
+        Parts that the page omits, one line each.
     """
     groups = groups_of(runs)
     notes = Notes(lines=[f"{r.run.folder}: {note}" for r in runs for note in r.notes])
@@ -503,7 +503,7 @@ class DemoPart:
         heading: the page's heading.
         about: a line below it.
         removed: captions that curation removed, those shown.
-        summary: how many it removed, and how many of them rightly.
+        summary: number of removed captions, and number of correct removals.
         cut: a generated caption of an image in pieces, of which every second one is a wrong word.
     """
 

@@ -62,7 +62,7 @@ def write_label_studio(
     Args:
         suspects: one is a task, with a prediction: the action of the check or run.
         folder: folder for the two files.
-        root: folder that photos are served from; None: the one that all of them lie in.
+        root: folder that photos are served from; None: the common folder of all photos.
         address: the prefix of a photo's path below the root.
 
     Returns:
@@ -88,11 +88,11 @@ def photo_addresses(
 
     Args:
         photos: at least one.
-        root: None for the folder that all of them lie in.
+        root: folder that photos are served from; None: the common folder of all photos.
         address: the prefix of a photo's path below the root.
 
     Raises:
-        ValueError: a photo lies outside the root.
+        ValueError: a photo is outside the root.
     """
     real = [photo.resolve() for photo in photos]
     top = (root or Path(os.path.commonpath([photo.parent for photo in real]))).resolve()
@@ -385,7 +385,7 @@ def write_corrected(
 ) -> dict[str, int]:
     """Write a dataset with the annotators' decisions from Label Studio applied.
 
-    A run's own edits stay where nobody judged the caption.
+    A run's own edits stay in force for captions without a decision.
 
     Args:
         decisions: JSON that Label Studio exported.

@@ -221,7 +221,7 @@ def write_fiftyone(suspects: Sequence[Suspect], folder: Path) -> None:
     """Write ``metadata.json`` and ``samples.json``; photos stay in their folders.
 
     Raises:
-        ValueError: a photo lies in a shard, which FiftyOne cannot open.
+        ValueError: a photo is in a shard, which FiftyOne cannot open.
         OSError: the folder cannot be written.
     """
     by_photo: dict[Path, list[Suspect]] = {}
