@@ -82,14 +82,14 @@ def augment(
     """Make an augmented dataset with a card.
 
     Args:
-        data: the data set whose photos are augmented.
+        data: the dataset whose photos are augmented.
         paths: folders.
         method: makes pairs, or captions.
         format: format of pictures.
         out: folder of the set.
         corpus: captions that methods of texts read.
         prior: another corpus whose lexical pairs they use, too.
-        split: of the data set.
+        split: of the dataset.
         first_images: photos read; None: all.
         steps: the data's steps.
         held_out: steps that ``method`` may refer to.

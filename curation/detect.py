@@ -296,10 +296,10 @@ def score_data(
     """Score all captions of a dataset.
 
     Args:
-        data: the data set.
+        data: the dataset.
         paths: folders.
         pairs: pairs of `PairScores`.
-        split: of the data set.
+        split: of the dataset.
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of the steps' draws.

@@ -256,7 +256,7 @@ def build_object_table(
     """Build the object classes from all captions of a roster.
 
     Args:
-        roster: the data set.
+        roster: the dataset.
         parses: one a sample, in order.
         object_words: the object classes.
         labels: box labels that show an object, from `build_labels`; None: labels of its own name.

@@ -148,7 +148,7 @@ class CaptionSwapper:
     """Draws captions with a swapped object, independently for each sample.
 
     Args:
-        table: mentions in the data set's captions.
+        table: mentions in the dataset's captions.
         clusters: clusters of the table's names.
         embeddings: embeddings of these names, from which the clusters were made.
         object_words: the classes.

@@ -138,10 +138,10 @@ def make_ahead(
     """Generate the images for a dataset's captions.
 
     Args:
-        data: the data set.
+        data: the dataset.
         paths: folders.
         curation: ``image_source``, which makes pictures, and the ``prompt`` that it may refer to.
-        split: of the data set.
+        split: of the dataset.
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of the training that takes the pictures.

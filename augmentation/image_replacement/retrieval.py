@@ -226,7 +226,7 @@ class Retrieval(AbstractImageSource):
         pool: folder of photos; subfolders count.
         encoder: the space, such as `captioning.vision.joint_space.JointSpaceEncoder`.
         exclude: rosters whose photos are never returned: validation and test. None entries are
-            data sets without such a split.
+            datasets without such a split.
         min_similarity: least cosine of caption and photo; with ``captions``, least cosine of both
             captions, whose cosines are higher.
         give_once: whether a photo of the pool is given to one sample alone, the first that asks.

@@ -151,13 +151,13 @@ def round_trip(
 
     Args:
         paths: folders.
-        data: the data set.
+        data: the dataset.
         metrics: metrics of the captions.
         curation: ``image_source``, which makes pictures (without it the photos are captioned), and
             the ``prompt`` that it may refer to.
         spread: runs the generation; None: this process does.
         captioner: folder of the run that captions them.
-        split: of the data set.
+        split: of the dataset.
         per: unit that gets a picture each.
         first_images: photos read; None: all.
         seed: seed of the pictures.

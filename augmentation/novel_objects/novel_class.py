@@ -15,7 +15,7 @@ from captioning.text.lemmas import Lemmatizer
 from captioning.text.word_forms import count_remaining_forms, form_patterns, mentioned_classes
 from captioning.types import Region
 
-# Classes held out of a data set, as DCC (Hendricks et al., 2016) does with eight of COCO.
+# Classes held out of a dataset, as DCC (Hendricks et al., 2016) does with eight of COCO.
 #
 # A photo is novel if one of its captions names a held-out class: its boxes are used, its captions
 # are not. All other photos are in-domain. Lists of words may lack forms ("buses" is not in DCC's),

@@ -184,7 +184,7 @@ def describe_set(
 
     Args:
         paths: folders, for the record alone.
-        data: the data set that the pictures were made of.
+        data: the dataset that the pictures were made of.
         augmented: the augmented set.
         search: another search than the run's.
         metrics: metrics of the captions.

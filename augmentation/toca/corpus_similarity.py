@@ -182,7 +182,7 @@ def compare(
 
     Args:
         paths: folders, for the card alone.
-        data: the data set that ``corpus=own`` refers to, for the card alone.
+        data: the dataset that ``corpus=own`` refers to, for the card alone.
         corpus: captions.
         target: captions that they are compared with.
         similarity: ``encoder``, which embeds the captions of the figure.

@@ -196,7 +196,7 @@ def teach(
 
     Args:
         paths: folders, for the card alone.
-        data: the data set that ``corpus=own`` refers to, for the card alone.
+        data: the dataset that ``corpus=own`` refers to, for the card alone.
         corpus: captions.
         name: folder or hub name of a causal language model.
         seed: seed of all draws.

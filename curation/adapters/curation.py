@@ -198,7 +198,7 @@ class Curation:
 
     Attributes:
         first_epoch: the epoch at which the loop starts: 0, or the one after the last closed epoch.
-        current: what data sets follow.
+        current: what datasets follow.
 
     Examples:
         >>> import torch

@@ -71,7 +71,7 @@ class LightningCuration(pl.Callback):
         """Raise ValueError if training does not read the curated samples.
 
         Raises:
-            ValueError: a loader over another data set, a trainer that begins at another epoch, or
+            ValueError: a loader over another dataset, a trainer that begins at another epoch, or
                 one that begins amid an epoch with a loader from the start: Lightning takes as many
                 batches as were left, which are others.
         """

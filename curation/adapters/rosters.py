@@ -21,7 +21,7 @@ def make_roster(samples: Any, *, name: str = "train") -> Roster:
     """Make a roster with one sample for each caption, in the given order.
 
     A photo whose bytes are in the table is known by its name there and a digest of its bytes, such
-    as ``0-1a2b3c4d5e6f.png``: data sets uploaded from folders have lost the folders' names.
+    as ``0-1a2b3c4d5e6f.png``: datasets uploaded from folders have lost the folders' names.
 
     Args:
         samples: a `Roster`; records, which are mappings with an image (``image``, ``image_path`` or

@@ -79,7 +79,7 @@ class TrainerCuration(TrainerCallback):
         """Check the setup, resume from the checkpoint's state, and add hooks to the model.
 
         Raises:
-            ValueError: settings or a data set with which curation would have no effect, or weights
+            ValueError: settings or a dataset with which curation would have no effect, or weights
                 where accumulated updates are means of means.
             FileNotFoundError: the checkpoint has no state of curation.
         """

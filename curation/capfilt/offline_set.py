@@ -530,7 +530,7 @@ def capfilt(
     """Caption and score the photos of one shard or of all; then decide and write the dataset.
 
     Args:
-        data: the data set.
+        data: the dataset.
         paths: folders.
         captioner: writes captions.
         filter: scores captions against their photos.
@@ -541,7 +541,7 @@ def capfilt(
         photos_at_once: photos between two writes.
         shard: ``"3/16"``: only this part of the photos; ``"merge"``: decide on finished shards;
             None: all photos.
-        split: split of the data set.
+        split: split of the dataset.
         first_images: photos read; None: all.
         steps: the data's steps.
         seed: seed of the draws.

@@ -122,7 +122,7 @@ def _difference(header: Header, edits: Sequence[Edit], roster: Roster) -> str:
     if known < len(names):
         return (
             f"{known} of the {len(names)} edited samples are among these {len(roster)}: is it "
-            "another data set or split (--split, --images), or was the journal applied before?"
+            "another dataset or split (--split, --images), or was the journal applied before?"
         )
     return (
         f"all {len(names)} edited samples are among these {len(roster)}, but not all captions are "

@@ -94,7 +94,7 @@ def card(
         )
     parts.append(
         f"## Limits\n\n{LIMITS[decider]} Boxes and groundings of the original are not part of "
-        "these files. Photos and captions stay under the licences of the original data set."
+        "these files. Photos and captions stay under the licences of the original dataset."
     )
     return "\n\n".join(parts) + "\n"
 

@@ -36,7 +36,7 @@ class Header:
     """First line of a journal: the annotations that the journal belongs to.
 
     Attributes:
-        roster: name of the data set and split.
+        roster: name of the dataset and split.
         fingerprint: `Roster.fingerprint`.
         seed: seed of the run that made the edits.
     """

@@ -22,7 +22,7 @@ class KeepList:
     """Samples that a reviewer protected from all edits.
 
     Attributes:
-        roster: name of the data set and split.
+        roster: name of the dataset and split.
         fingerprint: `Roster.fingerprint` of the reviewed annotations.
         sample_ids: never edited.
         accepted: edits that a reviewer approved; kept so that a review can resume.

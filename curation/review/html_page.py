@@ -69,7 +69,7 @@ def build_page(
 def page_policy(scripts: Sequence[str], sources: str = PICTURES_INSIDE) -> str:
     """Content security policy of a page with the given scripts.
 
-    It names style and script by their hashes, so that text of a data set could neither run nor
+    It names style and script by their hashes, so that text of a dataset could neither run nor
     load or restyle anything even if it got into the page as markup. For arguments see `build_page`.
     """
     return (

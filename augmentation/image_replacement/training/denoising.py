@@ -246,7 +246,7 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
 def mean_loss(denoiser: Denoiser, draw: Draw, *, batch_size: int, batches: int) -> float:
     """Mean loss over fixed photos, prompts, times and noise, comparable between calls.
 
-    Labels are left out: they are a means, and not every data set has them.
+    Labels are left out: they are a means, and not every dataset has them.
 
     Args:
         denoiser: denoiser to evaluate.
