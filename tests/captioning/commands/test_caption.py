@@ -289,7 +289,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     with (out / "config.yaml").open("a") as file:
         file.write("# changed\n")
     assert main(["caption", str(folder)]) == 1
-    assert "config.yaml: not the file" in capsys.readouterr().err
+    assert "config.yaml: differs from" in capsys.readouterr().err
     monkeypatch.setattr(shipping, "MOST_BYTES", 1000)
     asked = [str(run), "--out", str(tmp_path / "large"), "--photos", "2"]
     assert make(["captioner", *asked]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -35,8 +36,9 @@ AWKWARD = "my photos, a=b's [ü] (1)"
 
 @pytest.fixture
 def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compares what belongs to the calling program, after a test, with what was before it."""
+    """Compare what belongs to the calling program, a notebook's kernel, before and after a test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "kernel.json"])
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
         own, root = GlobalHydra.instance().hydra, logging.getLogger()
         logger = logging.getLogger("of the caller")
@@ -109,7 +111,11 @@ def test_a_run_is_that_of_the_command(tmp_path: Path, cache: Path, undisturbed: 
 def test_a_set_is_written_where_it_is_asked_for(tmp_path: Path, undisturbed: None) -> None:
     out = tmp_path / AWKWARD
     settings = {"data": "miniworld", "first_images": 100, "max_pairs": 2, "num_processes": 0}
-    assert captioning.augment(method="cutswap_thesis", out=out, **settings) == out
+
+    async def cell() -> Path:
+        return captioning.augment(method="cutswap_thesis", out=out, **settings)
+
+    assert asyncio.run(cell()) == out  # notebooks have a running loop
     assert len((out / "provenance.jsonl").read_text("utf-8").splitlines()) > 0
 
 

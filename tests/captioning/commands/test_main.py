@@ -153,7 +153,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         (["data.root=my photos (2024)"], "needs quotes: 'data.root=\"my photos (2024)\"'"),
         (["data.caption_columns=[a (en)]"], "data.caption_columns: [a (en)] cannot be read; text"),
         (["seed"], "seed has no value: write seed=VALUE"),
-        (["my_photos"], "data.root=my_photos: no such folder"),
+        (["my_photos"], "train: my_photos: no such folder in"),
         (["--num-epochs", "3"], "there is no option --num-epochs; settings are KEY=VALUE without"),
         (["--num-epochs=3"], "dashes: num_epochs=3"),
         (["seed=0", "-m", "data=own"], "data=own is behind an option; write options"),
