@@ -140,7 +140,7 @@ def effects_page(papers: Sequence[Paper], results: Results) -> list[str]:
         tables += [*effect_lines(paper, results), ""]
     chance = (
         f"{num_tested} of these judgements have a p-value. If no effect existed, about "
-        f"{SURE * num_tested:.0f} of them would be below {SURE:g} by chance."
+        f"{SURE * num_tested:.0f} p-values would be below {SURE:g} by chance."
     )
     return [HEAD, "", *markdown_lines(["paper", *JUDGEMENTS], counts), "", chance, "", *tables]
 

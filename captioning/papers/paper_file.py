@@ -157,7 +157,7 @@ def _data_set(name: str, entry: _Entry) -> Sequence[Need]:
         needs.append(
             Need(
                 path=posixpath.normpath(f"{root}/{file['path']}"),
-                what=f"{file['what']}; see captioning prepare {DATA_SET}{name}",
+                what=f"{file['what']} (see `captioning prepare {DATA_SET}{name}`)",
                 named=photos_named if is_photos else named,
                 is_on_hub=False,
                 scale=scale,

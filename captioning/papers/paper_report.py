@@ -217,7 +217,7 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
     )
     grid.leave_out()
     where = cells.paper.scales.get(cells.scale, "The paper's file does not describe it.")
-    lines = [f"Measured at the scale `{cells.scale}`. {where}", ""]
+    lines = [f"The next table was measured at the scale `{cells.scale}`. {where}", ""]
     everywhere = _common(cell for row in grid.rows.values() for cell in row)
     if everywhere:
         lines += [
@@ -236,7 +236,8 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
         for (what, state, reason), names in grid.left_out.items()
         if state != QUOTED  # they stand with the paper's numbers
     ]
-    return [*lines, *impossible, ""] if impossible else lines
+    head = ["not measured at this scale", "reason"]
+    return [*lines, *markdown_lines(head, impossible), ""] if impossible else lines
 
 
 def _row(grid: _Grid, name: str, everywhere: Sequence[str], notes: list[str]) -> list[str]:
@@ -267,16 +268,16 @@ def _value(cell: Cell, digits: int) -> str:
     return f"{cell.mean:.{digits}f}{spread}"
 
 
-def _left_out(what: str, names: Sequence[str], reason: str) -> str:
+def _left_out(what: str, names: Sequence[str], reason: str) -> list[str]:
     shown = "; ".join(f'"{name}"' for name in names[:SHOWN_NAMES])
     more = f"; and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     plural = "s" if len(names) > 1 else ""
-    return f"- No measurement of the {what}{plural} {shown}{more}. Reason: {reason}"
+    return [f"{what}{plural} {shown}{more}", reason]
 
 
 MEASURED = (
     "A measured cell shows the mean ± the sample standard deviation over the seeds. A number in "
-    "brackets refers to a note below the table: how the run differs from the paper."
+    "brackets refers to a note below the table, which states a difference from the paper."
 )
 
 
@@ -308,18 +309,16 @@ def head_lines(item: Item) -> list[str]:
     rows = [[row.name, *map(_number, row.published)] for row in published]
     lines += ["Published:", "", *markdown_lines(["", *names], rows), ""]
     quoted = [
-        f"- {row.name}: {row.reason[1]}"
-        for row in item.rows
-        if row.reason and row.reason[0] == QUOTED
+        [row.name, row.reason[1]] for row in item.rows if row.reason and row.reason[0] == QUOTED
     ]
-    head = "The paper quotes these rows from other publications:"
-    return [*lines, head, "", *quoted, ""] if quoted else lines
+    head = ["row that the paper quotes", "source"]
+    return [*lines, *markdown_lines(head, quoted), ""] if quoted else lines
 
 
 def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
     """Lines of a paper's page: all items with their measured scales, and sources."""
     lines = [f"# {paper.title}", paper.citation, "", "```", f"captioning paper {paper.id}", "```"]
-    lines += ["", "Number of cells with a published number, by state:", ""]
+    lines += ["", "This table counts the cells with a published number by state:", ""]
     lines += [*overview_lines([(paper, scales)]), ""]
     lines += [f"- `{cells.scale}`: {paper.scales[cells.scale]}" for cells in scales]
     lines += ["", MEASURED, "", "## Tables and figures", ""]

@@ -217,11 +217,13 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
         "2. another rate",
         "3. no Java",
         "",
-        '- No measurement of the row "Nobody\'s". Reason: never released',
-        '- No measurement of the column "human". Reason: This project does not compute this score.',
+        "| not measured at this scale | reason |",
+        "| --- | --- |",
+        '| row "Nobody\'s" | never released |',
+        '| column "human" | This project does not compute this score. |',
         "",
     ]
-    assert "- Theirs: Others (2020)" in item_lines(
+    assert "| Theirs | Others (2020) |" in item_lines(
         paper.items["table1"], Cells(paper, "flickr8k", results)
     )
 
@@ -382,7 +384,7 @@ def test_photos_are_opened_before_anything_begins(tmp_path: Path, content, monke
 
     captions = f"{nocaps}/nocaps_val_4500_captions.json: 10 captions an image, with domains"
     photos = f"{nocaps}/images: 4,500 photos of Open Images V4, named as file_name says"
-    see = "; see captioning prepare data=nocaps; "
+    see = " (see `captioning prepare data=nocaps`); "
     others = f"{more}: more photos; "
     assert told() == [f"{captions}{see}for ours", f"{photos}{see}for ours", f"{others}for ours"]
 
