@@ -1,4 +1,4 @@
-"""Benchmark ``captioning caption``: CPU seconds for a photo, by part, and photos a second.
+"""Benchmark ``captioning caption``: CPU seconds for a photo, by part, and photos per second.
 
     python benchmarks/bench_caption.py PHOTO_FOLDER [--model FOLDER] [--photos 128] [--threads 1]
 

@@ -1,4 +1,4 @@
-"""Benchmark self-CIDEr of several captions an image against two plain implementations.
+"""Benchmark self-CIDEr of several captions per image against two plain implementations.
 
     python benchmarks/bench_diversity.py [--images 5000] [--captions 5]
 

@@ -6,7 +6,7 @@ python benchmarks/bench_fine_tuning.py [--forms smolvlm qwen3_vl llava_onevision
     [--record FILE.json]
 
 Each way trains in a process of its own, from the same folder of random weights, on the same photos
-and captions with as many captions a step, AdamW at one rate, in float32, rank 16 on all linear
+and captions with as many captions per step, AdamW at one rate, in float32, rank 16 on all linear
 layers of the language model. Epochs come in turns, so that a busy moment of the machine hits all;
 while one way trains, the others wait. A time covers photos, loaders, forward, backward and update,
 from the request for the epoch's loader to its last update. Captions a second are by the process's

@@ -8,9 +8,9 @@ BLIP reads ``--photos`` of 384 pixels a step. Regions are 36 of 2,048 numbers (C
 reads embeddings of texts; captions have COCO's lengths. Weights are random. ``small`` has a
 hundredth of the weights, to try the script.
 
-A line of JSON a model: captions a second in training (AdamW; losses go to curation's ledger), by
+A line of JSON a model: captions per second in training (AdamW; losses go to curation's ledger), by
 precision, and of the usual way to write the model where there is one, on the same weights and
-batch, turn by turn; GiB of the GPU in training; photos a second in the search of the paper.
+batch, turn by turn; GiB of the GPU in training; photos per second in the search of the paper.
 """
 
 from __future__ import annotations

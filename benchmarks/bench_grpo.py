@@ -5,7 +5,7 @@ python benchmarks/bench_grpo.py [--form smolvlm] [--ways trl ours] [--seeds 0 1 
     [--threads 1] [--record FILE.json]
 
 Both train from the same folder of random weights on the same photos, with as many draws of as many
-photos a step, rank 16 on all linear layers of the language model, AdamW at one constant rate,
+photos per step, rank 16 on all linear layers of the language model, AdamW at one constant rate,
 float32, one update a draw, no KL, losses averaged over tokens. The reward is the share of the
 letter a in a caption. Each run has a process of its own, and the ways take turns by seed. Seconds a
 step are the process's own of the processor, medians of all steps but the first; they cover

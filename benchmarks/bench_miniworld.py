@@ -1,4 +1,4 @@
-"""Benchmark making MiniWorld: scenes a second on one core, including writing to disk.
+"""Benchmark making MiniWorld: scenes per second on one core, including writing to disk.
 
 python benchmarks/bench_miniworld.py [--num-scenes 1000] [--sizes 128 224]
 

@@ -1,4 +1,4 @@
-"""Benchmark the packaged caption parser: captions a second, newly parsed and from the cache.
+"""Benchmark the packaged caption parser: captions per second, newly parsed and from the cache.
 
     python benchmarks/bench_parser.py [--captions 100000] [--peer PYTHON]
 

@@ -8,8 +8,8 @@ pixels, a Llama of 24 layers of 2,048); it is for a GPU, in bfloat16. ``small`` 
 in small, and runs anywhere. Weights are random. Both ways have the same weights, batches, optimiser
 and precision, and are measured turn by turn; seconds are medians.
 
-A line each: captions a second in training, with and without the ledger of curation, and GiB of a
-GPU; images a second in beam search (3 beams, 20 tokens); the share of the device's peak in matrix
+A line each: captions per second in training, with and without the ledger of curation, and GiB of a
+GPU; images per second in beam search (3 beams, 20 tokens); the share of the device's peak in matrix
 products, measured here. Plain code repeats photo and prompt for each caption.
 """
 

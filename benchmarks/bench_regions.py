@@ -1,4 +1,4 @@
-"""Benchmark region augmentation on one core: pairs a second and memory.
+"""Benchmark region augmentation on one core: pairs per second and memory.
 
 python benchmarks/bench_regions.py [--num 400] [--size 224] [--suffix jpg]
 python benchmarks/bench_regions.py --samples 100000

@@ -3,7 +3,7 @@
 python benchmarks/bench_small_diffusion.py [--pictures 200] [--scenes 2500] [--steps 12]
     [--closeups] [--sheet docs/images/small_diffusion.jpg]
 
-Speed is pictures a second of one core. To see how right they are, three linear classifiers are
+Speed is pictures per second of one core. To see how right they are, three linear classifiers are
 trained on features (EfficientNet-Lite0, mean and maximum over the grid) of drawn scenes, of a seed
 that nothing else uses: which place it is, which classes of things and which colours are in it. Then
 they look at pictures of the first captions of validation scenes. A picture is right in a thing that

@@ -1,4 +1,4 @@
-"""Benchmark structured semantic augmentation on one core: captions a second, time by part.
+"""Benchmark structured semantic augmentation on one core: captions per second, time by part.
 
 python benchmarks/bench_ssa.py [--scenes 400]
 

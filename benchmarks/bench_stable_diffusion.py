@@ -1,4 +1,4 @@
-"""Benchmark REPLACEIMG's generator at the size of Stable Diffusion 1.5: images a second, memory.
+"""Benchmark REPLACEIMG's generator at the size of Stable Diffusion 1.5: images per second, memory.
 
 python benchmarks/bench_stable_diffusion.py [--steps 50] [--device auto] [--size full|small]
     [--folder FOLDER]

@@ -6,7 +6,7 @@ python benchmarks/bench_writer.py [--size 7b|135m|small] [--batches 32 128 512] 
 ``7b`` has the sizes of Mistral-7B, ``135m`` of SmolLM2; weights are random. A batch's prompts share
 ``--head`` tokens (an instruction and five examples), then have up to ``--tail`` of their own, and
 every answer has ``--tokens``. ``usual`` is transformers' ``generate`` on the whole prompts, padded.
-A line of JSON a size of batch: answers a second, and GiB of the GPU.
+A line of JSON a size of batch: answers per second, and GiB of the GPU.
 """
 
 from __future__ import annotations

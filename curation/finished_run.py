@@ -1,4 +1,4 @@
-"""Load the curation and the training set of a run folder.
+"""Load the curation record and the training set of a run folder.
 
 Data of a run of ``captioning train`` are read again as its config says; one of somebody's own loop
 has kept its samples, see `curation.manifest`.

@@ -28,7 +28,7 @@ class RunRecord:
         view: the roster and all edits.
         records: counts and detection scores of each epoch, see `curation.loop.curator.Outcome`.
         epochs: numbers of the epochs in ``history``.
-        history: ``(E, N)`` losses in nats a token, NaN where a sample was not seen.
+        history: ``(E, N)`` losses in nats per token, NaN where a sample was not seen.
         truth: kind of planted fault by ``sample_id``; empty where it is not known.
         keep: the keep-list that the run obeyed.
     """

@@ -1,1 +1,1 @@
-"""CutSwap (Hahn, 2022): swap an object in a photo and its caption for another of its kind."""
+"""CutSwap (Hahn, 2022): swap an object in a photo and its caption for a similar object."""

@@ -1,4 +1,4 @@
-"""A small autoencoder of pictures, initialised with principal components of patches.
+"""A small autoencoder of images, initialised with principal components of patches.
 
 It replaces Stable Diffusion's `AutoencoderKL` on a machine without GPU: pixels are moved into
 channels and back instead of striding, and a linear path past all layers is set, before training, to

@@ -154,7 +154,7 @@ class Ssa(AbstractCaptionMethod):
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
         min_captions: captions of larger parts are added up to this number for each photo.
         min_long_words: words of a long caption, at least.
-        max_long: long captions a photo, of several events (`join_events`; by the rules alone).
+        max_long: long captions per photo, of several events (`join_events`; by the rules alone).
             Their lengths are drawn evenly from `min_long_words` to `max_long_words`, and the
             nearest captions are taken.
         max_long_words: words of a long caption, at most.
@@ -636,7 +636,7 @@ class Selection:
         max_small: captions of small parts a photo, drawn at random.
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
         min_captions: captions of larger parts are added up to this number for each photo.
-        max_long: long captions a photo. Their lengths are drawn evenly from ``min_long_words`` to
+        max_long: long captions per photo. Their lengths are drawn evenly from ``min_long_words`` to
             ``max_long_words``, and the nearest captions are taken.
         min_long_words, max_long_words: words of a long caption.
         seed: seed of the draws.

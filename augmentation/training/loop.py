@@ -1,4 +1,4 @@
-"""The training loop of all generators: learning rate schedule, averaged weights, resuming."""
+"""The training loop of all generators: learning rate schedule, weight averaging and resuming."""
 
 from __future__ import annotations
 

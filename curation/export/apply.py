@@ -151,7 +151,7 @@ def apply_to_files(
         out: ``.json`` (COCO, or Karpathy's of such a file), ``.jsonl``, ``.csv`` or ``.token.txt``;
             of a folder, and with ``format``, a folder. None: beside the first, or named after it.
         split: the journal's split of a Karpathy file or a folder.
-        images: list of the split's images or image ids, one a line.
+        images: list of the split's images or image ids, one per line.
         format: one of `curation.export.export.FORMATS`, of a new folder.
         photos: one of `curation.export.export.PHOTOS`, of a new folder.
         reading: reading of folders and tables.
@@ -443,7 +443,7 @@ def read_annotations(
             Flickr8k's token file, or JSON Lines: of captions by image, or of samples with
             `ROSTER_FIELDS`.
         split: split of a Karpathy file: ``train``, ``val`` or ``test``.
-        images: list of the split's images (Flickr8k) or image ids (COCO), one a line.
+        images: list of the split's images (Flickr8k) or image ids (COCO), one per line.
 
     Raises:
         FileNotFoundError: a file does not exist.

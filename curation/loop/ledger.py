@@ -41,7 +41,7 @@ class LossLedger:
     Args:
         num_samples: roster size N.
         num_parts: K, the most sentences of a caption, for a ledger by sentence: its values are
-            ``(N, K)`` and its history ``(E, N, K)``. None: a value a sample, ``(N,)``.
+            ``(N, K)`` and its history ``(E, N, K)``. None: a value per sample, ``(N,)``.
         device: the device that computes the losses.
 
     Attributes:

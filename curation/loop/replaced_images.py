@@ -1,4 +1,4 @@
-"""Keep the images that a run's edits inserted, in the run folder."""
+"""Store the images that a run's edits inserted in the run folder."""
 
 from __future__ import annotations
 

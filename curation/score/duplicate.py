@@ -1,4 +1,4 @@
-"""Scores captions that repeat another caption of the same photo, or of a copy of it."""
+"""Score captions that repeat another caption of the same photo, or of a copy of it."""
 
 from __future__ import annotations
 

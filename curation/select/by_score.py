@@ -18,7 +18,7 @@ class AbstractByScore(Selector):
     """Base class of selectors that rank samples by a score.
 
     Args:
-        score: score to rank by; default the epoch's mean loss a token.
+        score: score to rank by; default the epoch's mean loss per token.
     """
 
     def __init__(self, score: Score | None = None) -> None:

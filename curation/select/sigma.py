@@ -17,7 +17,7 @@ class Sigma(AbstractByScore):
 
     Args:
         num_std: distance from the mean in sample standard deviations, at least 0.
-        score: score to compare; default the epoch's mean loss a token.
+        score: score to compare; default the epoch's mean loss per token.
 
     Raises:
         ValueError: ``num_std`` negative or not a finite number.

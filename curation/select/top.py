@@ -20,7 +20,7 @@ class Top(AbstractByScore):
     Args:
         ratio: fraction in [0, 1] of the samples that are live now (not of the first epoch's), or a
             `Ramp` of it over the epochs.
-        score: score to rank by; default the epoch's mean loss a token.
+        score: score to rank by; default the epoch's mean loss per token.
 
     Raises:
         ValueError: ``ratio`` outside [0, 1].

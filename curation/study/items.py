@@ -37,7 +37,7 @@ class Item:
         name: its file relative to the folder, or the sample's id.
         path: the file.
         captions: that it should show.
-        loss: of the captioner on it, in nats a token.
+        loss: of the captioner on it, in nats per token.
         clip_score: its CLIPScore, or None where unknown.
     """
 
