@@ -38,7 +38,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", choices=("own", "kept"), help="steps in this process")
+    parser.add_argument("--measure", choices=("own", "kept"), help="time the steps here")
     options = parser.parse_args()
     if options.measure:
         if options.measure == "kept":

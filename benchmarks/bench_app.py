@@ -46,9 +46,9 @@ PRESSING = """
 def main() -> None:
     """Print the time that each action takes."""
     parser = argparse.ArgumentParser(description="Benchmark of the page of suspects.")
-    parser.add_argument("folder", type=Path, help="of JPEG photos")
+    parser.add_argument("folder", type=Path, help="folder of JPEG photos")
     parser.add_argument("--suspects", type=int, default=5000)
-    parser.add_argument("--browser", action="store_true", help="press keys in Chromium")
+    parser.add_argument("--browser", action="store_true", help="time keys in Chromium")
     chosen = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from captioning.results.versions import versions

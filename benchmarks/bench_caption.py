@@ -45,12 +45,12 @@ def random_captioner() -> Captioner:
 def main() -> None:
     """Print seconds per photo and photos per second."""
     parser = argparse.ArgumentParser(description="Benchmark of captioning photos.")
-    parser.add_argument("folder", type=Path, help="of JPEG photos")
-    parser.add_argument("--model", help="as of captioning caption; default: random weights")
+    parser.add_argument("folder", type=Path, help="folder of JPEG photos")
+    parser.add_argument("--model", help="model; default: random weights")
     parser.add_argument("--photos", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--beam", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of torch, for each operation")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     captioner = Captioner.load(chosen.model, device="cpu") if chosen.model else random_captioner()

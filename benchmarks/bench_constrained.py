@@ -269,10 +269,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=100, help="no further round after these")
+    parser.add_argument("--seconds", type=float, default=100, help="no new round after this")
     parser.add_argument("--images", type=int, default=16)
     # Emulated where the processor has no instructions for it: the output says so.
-    parser.add_argument("--bf16", action="store_true", help="a further row in bfloat16 autocast")
+    parser.add_argument("--bf16", action="store_true", help="also measure bfloat16 autocast")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(json.dumps({**versions(), "threads": args.threads, "images": args.images}))

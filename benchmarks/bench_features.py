@@ -63,7 +63,7 @@ def read_milliseconds(paths: list[Path], backbone: Backbone) -> float:
 def main() -> None:
     """Print photos/s of both, their ratio, the feature difference and reading times."""
     parser = argparse.ArgumentParser(description="Benchmark of feature extraction.")
-    parser.add_argument("folder", type=Path, help="of JPEG photos")
+    parser.add_argument("folder", type=Path, help="folder of JPEG photos")
     parser.add_argument("--photos", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()

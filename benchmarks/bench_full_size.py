@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument(
         "--precisions", nargs="+", choices=["32", "tf32", "bf16"], default=["32", "tf32", "bf16"]
     )
-    parser.add_argument("--photos", type=int, default=32, help="of a batch of BLIP")
+    parser.add_argument("--photos", type=int, default=32, help="batch size of BLIP")
     parser.add_argument("--dropout", choices=["sample", "torch"], default="torch")
     parser.add_argument("--cuda-graphs", choices=["yes", "no"], default="yes")
     parser.add_argument("--rounds", type=int, default=5)

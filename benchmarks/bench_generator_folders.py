@@ -102,7 +102,7 @@ def main() -> None:
     add("--lora-audit", required=True)
     add("--seed", type=int, default=0)
     add("--number", type=int, default=160)
-    add("--keep", metavar="FOLDER", help="where the planted folder stays")
+    add("--keep", metavar="FOLDER", help="folder to keep the planted data in")
     options = parser.parse_args()
     head = f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
     print(f"commit {commit()}, {head}, {datetime.now(UTC):%Y-%m-%d}, seed {options.seed}")

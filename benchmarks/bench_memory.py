@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--changes", nargs="+", choices=CHANGES, default=list(CHANGES))
     parser.add_argument("--photos", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--held", action="store_true", help="freed memory is kept")
+    parser.add_argument("--held", action="store_true", help="keep freed memory")
     parser.add_argument("--record", type=Path, default=None)
     parser.add_argument("--child", type=json.loads, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -243,8 +243,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Benchmark of the standard scores without SPICE.")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--references", type=int, default=5)
-    parser.add_argument("--all", action="store_true", help="all 40,504 images")
-    parser.add_argument("--rounds", type=int, default=2, help="of both ways, the least counts")
+    parser.add_argument("--all", action="store_true", help="use all 40,504 images")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds; the fastest counts")
     chosen = parser.parse_args()
     references = read_references(10**9 if chosen.all else chosen.images, chosen.references)
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "

@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("--spins", nargs="+", default=["300000", "1000", "0"])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", action="store_true", help="steps in this process")
-    parser.add_argument("--keep-busy", action="store_true", help="be the other program")
+    parser.add_argument("--measure", action="store_true", help="time the steps here")
+    parser.add_argument("--keep-busy", action="store_true", help="run as the busy program")
     options = parser.parse_args()
     if options.keep_busy:
         keep_busy()

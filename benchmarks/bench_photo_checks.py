@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path, help="folder of photos")
     parser.add_argument("--number", type=int, default=300, help="photos with planted faults")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--peer", help="Python with cleanvision")
+    parser.add_argument("--peer", help="Python of an environment with cleanvision")
     parser.add_argument("--captions", type=Path, nargs="*", default=[])
     options = parser.parse_args()
     paths = sorted(path for path in options.photos.rglob("*") if path.suffix == ".jpg")

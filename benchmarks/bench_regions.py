@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=400)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--suffix", choices=("jpg", "png"), default="jpg")
-    parser.add_argument("--samples", type=int, help="captions; measure CutSwap's memory alone")
+    parser.add_argument("--samples", type=int, help="measure CutSwap's memory for these captions")
     options = parser.parse_args()
     if options.samples is not None and options.samples < 1:
         parser.error(f"--samples must be at least 1: got {options.samples}")

@@ -120,7 +120,7 @@ def compare(paths: list[Path], rounds: int) -> None:
 def main() -> None:
     """Read the arguments and compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, help="of JPEGs; default: smooth noise")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder of JPEGs; default: noise")
     parser.add_argument("--photos", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

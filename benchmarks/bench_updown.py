@@ -248,7 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--bf16", action="store_true", help="training steps in bfloat16 autocast")
+    parser.add_argument("--bf16", action="store_true", help="train in bfloat16 autocast")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(json.dumps({**versions(), "threads": args.threads, "bf16": args.bf16}))
