@@ -65,6 +65,6 @@ def test_faults_are_those_that_curation_is_scored_by():
 @pytest.mark.parametrize("text", ["", "{}", "null", "[1]", "[{}]", '[{"epoch": 0}', "[" * 99_999])
 def test_damaged_records_are_named(tmp_path, text):
     (tmp_path / "epochs.json").write_text(text)
-    with pytest.raises(ValueError, match=r"epochs\.json .*(restore|remove) it"):
+    with pytest.raises(ValueError, match=r"epochs\.json .*(restore it|delete the file)"):
         read_records(tmp_path / "epochs.json")
     assert read_records(tmp_path / "none.json") == []

@@ -140,7 +140,7 @@ def test_phrases_ground_their_own_objects(parser, object_words):
 def test_labels_come_from_a_file_too(tmp_path):
     (tmp_path / "classes.txt").write_text("television,tv\ncat\n")
     assert build_labels(str(tmp_path / "classes.txt"))["tv"] == {"television", "tv"}
-    with pytest.raises(FileNotFoundError, match="no such file; give coco"):
+    with pytest.raises(FileNotFoundError, match="does not exist; give coco"):
         build_labels("nowhere.txt")
 
 

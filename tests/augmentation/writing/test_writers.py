@@ -231,7 +231,7 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
         unreachable.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")
-    with pytest.raises(ValueError, match="retries and wait not below: got 8, 600.0, 5 and -1"):
+    with pytest.raises(ValueError, match="retries and wait 0 or more, got 8, 600.0, 5 and -1"):
         ServerWriter(address="http://localhost", model="m", wait=-1)
 
 

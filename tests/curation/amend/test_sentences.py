@@ -208,5 +208,5 @@ def test_wrong_settings_and_records_of_other_captions_are_refused() -> None:
             return [SentenceDoubt(row=0, start=1, sentence="A dog runs.", suspicion=1.0)]
 
     view = make_view()
-    with pytest.raises(ValueError, match=r"doubts 'A dog runs.' at character 1 of 'a', where"):
+    with pytest.raises(ValueError, match=r"doubts 'A dog runs.' at character 1 of 'a', but"):
         MaskSentences(score=Late({})).amend(context_of(view), everything(view))
