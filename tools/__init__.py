@@ -1,1 +1,1 @@
-"""Makers of the small weights that are shipped, and studies; no part of the wheel."""
+"""Training of the small shipped weights, and studies; not part of the wheel."""

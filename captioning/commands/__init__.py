@@ -1,1 +1,1 @@
-"""The subcommands of ``captioning``: each parses, calls and prints."""
+"""Subcommands of ``captioning``, which parse arguments, call functions and print results."""

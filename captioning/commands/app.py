@@ -1,4 +1,4 @@
-"""``captioning app``: captions of photos, and suspected captions to decide on, in the browser."""
+"""``captioning app``: caption photos and decide on suspected captions in the browser."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from captioning.commands.first_look import look_for_captioner, look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.config.plugins import import_plugins
 
-_ABOUT = """(captioning demo is something else: it trains with and without curation)"""
+_ABOUT = "(captioning demo differs: it trains with and without curation)"
 
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = _ABOUT
     add = parser.add_argument
-    add("suspects", nargs="?", help="folder that captioning check wrote, or a run")
-    add("--photos", nargs="+", default=[], metavar="FOLDER", help="the set that was checked")
+    add("suspects", nargs="?", help="folder written by captioning check, or a run folder")
+    add("--photos", nargs="+", default=[], metavar="FOLDER", help="folder that was checked")
     add(
         "--decisions",
         metavar="FILE",
-        help="default SUSPECTS/decisions.json; an existing file is continued",
+        help="file of decisions (SUSPECTS/decisions.json); an existing file is continued",
     )
-    add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
+    add("--top", type=int, metavar="N", help="with a run: the N captions of highest loss")
     add(
         "--model", nargs="+", default=[], metavar="FOLDER",
-        help="captioners to choose from, as captioning caption --model; default: the one in this "
-        "package",
+        help="captioners to choose from, as in caption --model; default: the shipped one",
     )  # fmt: skip
-    add("--prompt", help="what models of transformers are asked")
-    add("--boxes", metavar="FILE", help="of captioning find-objects, for captioners on regions")
-    add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
-    add("--host", default="127.0.0.1", help="address of this machine alone (127.0.0.1)")
-    add("--port", type=int, default=8766, help="port (8766); 0 for any")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of model or run")
+    add("--prompt", help="prompt for models of transformers")
+    add("--boxes", metavar="FILE", help="boxes of captioning find-objects, for region models")
+    add("--device", default="auto", help="cpu, cuda or auto (a GPU if there is one)")
+    add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
+    add("--port", type=int, default=8766, help="port of the page (8766); 0 for any free port")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _app(options: Namespace) -> None:
@@ -51,13 +50,13 @@ def _app(options: Namespace) -> None:
     import_plugins(options.plugins)
     with open_app(Settings(models=chosen.pop("model"), **chosen), host=host, port=port) as opened:
         server, about = opened
-        at_end = "ended; decisions are saved, the same command resumes"
+        at_end = "ended; decisions are saved, and the same command resumes"
         serve_until_interrupted(server, about=about, at_end=at_end)
 
 
 APP = PlainCommand(
     name="app",
-    summary="A local page: caption a photo, look through suspected captions.",
+    summary="Serve a local page to caption a photo and to review suspected captions.",
     examples=(
         "app",
         "app --model runs/flickr8k/updown_small/seed0 my_export",

@@ -1,4 +1,4 @@
-"""``captioning curate apply``: a journal's edits on annotations or a folder."""
+"""``captioning curate apply``: apply a journal's edits to annotations or to a folder."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _FILE = "annotations_file"  # beside the annotations that are read as files
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("journal", help="journal, or a run folder")
+    add("journal", help="journal of edits, or a run folder")
     add(
         "source", nargs="+", metavar="annotations",
-        help="COCO or Karpathy JSON, token file, JSON Lines, table; or a folder in any layout of "
-        "docs/tutorials/own_photos.md",
+        help="annotations (COCO or Karpathy JSON, token file, JSON Lines, table), or a folder in "
+             "any layout of docs/tutorials/own_photos.md",
     )  # fmt: skip
-    add("--out", help=".json (COCO), .jsonl, .csv or .token.txt, beside them; or a new folder")
-    add("--split", choices=("train", "val", "test"), help="of a Karpathy file, or of a folder")
-    add("--images", help="list of the split's images or image ids, one a line")
+    add("--out", help="new .json (COCO), .jsonl, .csv, .token.txt beside them; or new folder")
+    add("--split", choices=("train", "val", "test"), help="split of a Karpathy file or folder")
+    add("--images", help="file of the split's images or image ids, one per line")
     formats = [name for name in EXPORT_FORMATS if name != "journal"]
-    add("--format", choices=formats, help="of a new folder (as the folder that is read)")
-    add("--photos", choices=EXPORT_PHOTOS, help="none; copy for formats that hold them")
+    add("--format", choices=formats, help="format of a new folder (that of the source)")
+    add("--photos", choices=EXPORT_PHOTOS, help="none, or copy photos into the format")
     add_held_out(parser)
-    add("--seed", type=int, default=0, help="data.seed of the run, whose splits were drawn (0)")
+    add("--seed", type=int, default=0, help="the run's data.seed, which drew the splits (0)")
     add_reading(parser, annotations=_FILE)
-    add("--cache", metavar="FOLDER", help="where hashes of photos are kept (cache)")
+    add("--cache", metavar="FOLDER", help="folder for cached hashes of photos (cache)")
 
 
 def _apply(options: Namespace) -> None:
@@ -62,7 +62,7 @@ def _apply(options: Namespace) -> None:
 
 APPLY = PlainCommand(
     name="curate apply",
-    summary="Make a journal's edits to the set that they were decided on.",
+    summary="Apply a journal's edits to the dataset that they were decided on.",
     examples=(
         "curate apply runs/my_run/seed0 my_photos --out my_photos_curated",
         "curate apply curation.jsonl captions_train2014.json --out curated.json",

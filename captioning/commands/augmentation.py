@@ -1,4 +1,4 @@
-"""Commands that make pairs, captions and pictures, and score them."""
+"""Commands that create pairs, captions and images, and evaluate them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _show_row(scores: dict[str, float], arguments: Mapping[str, Any]) -> None:
 
 AUGMENT = HydraCommand(
     name="augment",
-    summary="Make new pairs of photo and caption, or new captions alone.",
+    summary="Create new pairs of photo and caption, or new captions only.",
     examples=(
         "augment method=cutswap data=miniworld out=swapped",
         "augment method=toca corpus=coco out=synthetic",
@@ -51,7 +51,7 @@ AUGMENT = HydraCommand(
 )
 CAPTIONED = HydraCommand(
     name="augment captioned",
-    summary="Caption pasted pictures and the photos behind them with a finished run.",
+    summary="Caption pasted images and their background photos with a finished run.",
     examples=(
         "augment captioned runs/my_run/seed0 swapped data=miniworld",
         "augment captioned runs/my_run/seed0 swapped data=miniworld num_pictures=50",
@@ -62,7 +62,7 @@ CAPTIONED = HydraCommand(
 )
 TEACH = HydraCommand(
     name="augment teach",
-    summary="Teach a language model the captions of a corpus, for method=toca_taught.",
+    summary="Fine-tune a language model on a corpus of captions, for method=toca_taught.",
     examples=(
         "augment teach corpus=coco out=taught",
         "augment teach corpus=coco out=taught num_epochs=1",
@@ -73,7 +73,7 @@ TEACH = HydraCommand(
 )
 COMPARE = HydraCommand(
     name="augment compare",
-    summary="Measure how near one corpus of captions is to another.",
+    summary="Measure how similar one corpus of captions is to another.",
     examples=(
         "augment compare corpus=lines corpus.train.path=captions.txt corpus@target=coco",
         "augment compare corpus=coco corpus@target=coco first_images=100",
@@ -84,7 +84,7 @@ COMPARE = HydraCommand(
 )
 PICTURES = HydraCommand(
     name="augment pictures",
-    summary="Make the pictures of a data set's captions ahead of training.",
+    summary="Generate images for a dataset's captions before training.",
     examples=(
         "augment pictures data=miniworld curation/image_source=small_diffusion",
         "augment pictures data=miniworld curation/image_source=small_diffusion first_images=20",
@@ -95,7 +95,7 @@ PICTURES = HydraCommand(
 )
 ROUND_TRIP = HydraCommand(
     name="augment round-trip",
-    summary="Generate pictures for captions, caption them, and score what comes back.",
+    summary="Generate images for captions, caption the images, and score the round trip.",
     examples=(
         "augment round-trip runs/my_run/seed0",
         "augment round-trip runs/my_run/seed0 ~curation/image_source prompt=none",
@@ -107,7 +107,7 @@ ROUND_TRIP = HydraCommand(
 )
 FINE_TUNE = HydraCommand(
     name="augment fine-tune",
-    summary="Fine-tune an image generator on the captions of a data set.",
+    summary="Fine-tune an image generator on a dataset's captions.",
     examples=(
         "augment fine-tune generator=miniworld",
         "augment fine-tune generator=miniworld tuning=full training.num_steps=100",

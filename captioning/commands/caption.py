@@ -1,4 +1,4 @@
-"""``captioning caption PHOTO|FOLDER...``: a sentence for each photo."""
+"""``captioning caption PHOTO|FOLDER...``: write a caption for each photo."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "csv", "json")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
-_ABOUT = "exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"
+_ABOUT = "exit status: 0; 1 for an error or a broken photo (named and skipped); 2 for wrong usage"
 Format = Literal["text", "csv", "json"]
 _OF_SERVERS = ("parallel", "max_tokens", "language")
 # Options that a server knows nothing of, with their defaults.
@@ -59,41 +59,41 @@ def _arguments(parser: ArgumentParser) -> None:
     add(
         "--model", metavar="FOLDER",
         help="a run folder, an export, a model of transformers (BLIP, a VLM), or a served model, "
-        "http://HOST:PORT/v1#NAME; default: the captioner in this package",
+             "http://HOST:PORT/v1#NAME; default: the shipped captioner",
     )  # fmt: skip
-    add("--prompt", help="what a model of transformers, or a served one, is asked")
+    add("--prompt", help="prompt for a model of transformers or a served model")
     add(
         "--template", nargs="+", default=[], metavar="OPTION=VALUE", type=_option,
-        help="options of its chat template, such as enable_thinking=false",
+        help="options of the model's chat template, such as enable_thinking=false",
     )  # fmt: skip
-    add("--n-best", type=_at_least(1), default=1, metavar="N", help="captions a photo (1)")
-    add("--beam", type=_at_least(1), metavar="K", help="of the search (the captioner's own)")
-    add("--diverse", action="store_true", help="draw captions at random, by --seed")
-    add("--seed", type=_at_least(0), help="of --diverse (0)")
-    add("--min-length", type=_at_least(0), metavar="WORDS", help="of a caption")
-    add("--max-length", type=_at_least(1), metavar="WORDS", help="of a caption")
+    add("--n-best", type=_at_least(1), default=1, metavar="N", help="captions per photo (1)")
+    add("--beam", type=_at_least(1), metavar="K", help="beam size (default: the captioner's own)")
+    add("--diverse", action="store_true", help="sample captions at random, seeded by --seed")
+    add("--seed", type=_at_least(0), help="random seed of --diverse (0)")
+    add("--min-length", type=_at_least(0), metavar="WORDS", help="minimum length of a caption")
+    add("--max-length", type=_at_least(1), metavar="WORDS", help="maximum length of a caption")
     add(
         "--must-include", nargs="+", default=[], metavar="WORD",
-        help="words of every caption; of WORD,WORD one is enough",
+        help="words that every caption must have; WORD,WORD means either word",
     )  # fmt: skip
-    add("--boxes", metavar="FILE", help="of captioning find-objects, for captioners on regions")
+    add("--boxes", metavar="FILE", help="boxes of captioning find-objects, for region models")
     add("--format", choices=FORMATS, default="text", help="text: file, tab, caption (default)")
-    add("--out", type=Path, metavar="FILE", help="in the place of standard output")
-    add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
+    add("--out", type=Path, metavar="FILE", help="output file; default: standard output")
+    add("--device", default="auto", help="cpu, cuda or auto (a GPU if there is one)")
     add(
         "--precision", choices=PRECISIONS,
-        help="what networks compute in; float32 (default; a model of transformers: auto); auto is "
-        "half precision on a GPU, where it is faster",
+        help="precision of networks: float32 (default), or auto (half precision on a GPU, where it "
+             "is faster; default for models of transformers)",
     )  # fmt: skip
     add("--batch-size", type=_at_least(1), metavar="N", help="photos at a time (16; 64 on a GPU)")
     add("--parallel", type=_at_least(1), metavar="N", help="requests at a time to a server (8)")
-    add("--max-tokens", type=_at_least(1), metavar="N", help="of a server's answer (256)")
-    add("--language", metavar="CODE", help="of a server's captions (the prompt's), such as en; any")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
+    add("--max-tokens", type=_at_least(1), metavar="N", help="tokens in a server's answer (256)")
+    add("--language", metavar="CODE", help="language of a server's captions, such as en, or any")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE``, the value as YAML has it."""
+    """Parse ``NAME=VALUE``, with the value in YAML."""
     name, mark, value = text.partition("=")
     if not mark or not name.isidentifier():
         raise ArgumentTypeError(f"must be OPTION=VALUE: got {text!r}")
@@ -139,7 +139,7 @@ def _caption(options: Namespace) -> int:
 
 
 def _caption_by_server(options: Namespace) -> int:
-    """Ask a served model; what it answers is kept as it comes, and asked for once."""
+    """Caption by a served model; answers are cached, so each request is made once."""
     unlike = [name for name, value in _NOT_OF_SERVERS.items() if getattr(options, name) != value]
     if unlike:
         raise ValueError(
@@ -170,7 +170,7 @@ def _caption_by_server(options: Namespace) -> int:
     try:
         _write(watch.good(_served(captioner, photos)), options)
     except BaseException:
-        print(f"caption: the answers so far are kept in {cache}", file=sys.stderr)
+        print(f"caption: the answers so far are cached in {cache}", file=sys.stderr)
         raise
     if options.out is not None:
         card = json.dumps(captioner.card(), indent=1, ensure_ascii=False)
@@ -179,7 +179,7 @@ def _caption_by_server(options: Namespace) -> int:
 
 
 def _draws(options: Namespace) -> Sampling:
-    """What ``--diverse`` asks a server for; of all its captions these alone need torch."""
+    """Sampling settings of ``--diverse`` for a server; only these need torch."""
     from captioning.decoding.sampling import Sampling
 
     drawn = {"num_captions": options.n_best, "seed": options.seed or 0}
@@ -187,7 +187,7 @@ def _draws(options: Namespace) -> Sampling:
 
 
 def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[CaptionedPhoto]:
-    """What a served model says of each photo; without scores."""
+    """Captions of a served model for each photo, without scores."""
     for photo, replies in zip(photos, captioner.in_order(photos), strict=True):
         texts = dict.fromkeys(" ".join(one.text.split()) for one in replies if not one.problem)
         captions = tuple(Prediction(image_id=photo, caption=text, score=-inf) for text in texts)
@@ -202,7 +202,7 @@ def _typed(names: Iterable[str]) -> str:
 
 
 def _search(options: Namespace) -> dict[str, Any]:
-    """The settings of the search that are given."""
+    """Search settings given on the command line."""
     given = {
         "num_captions": options.n_best if options.n_best > 1 else None,
         "beam_size": options.beam,
@@ -214,7 +214,7 @@ def _search(options: Namespace) -> dict[str, Any]:
 
 
 def _with_bar(results: Iterable[Any], total: int, *, shown: bool) -> Iterator[Any]:
-    """The results, with a bar on standard error if that is a terminal."""
+    """Iterate over results, with a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -224,13 +224,13 @@ def _with_bar(results: Iterable[Any], total: int, *, shown: bool) -> Iterator[An
 
 
 class _Watch:
-    """Broken photos, and captions without the words that they must hold."""
+    """Count broken photos, and captions without their required words."""
 
     def __init__(self) -> None:
         self.num_broken = self.num_good = self.num_unmet = 0
 
     def good(self, results: Iterable[Any]) -> Iterator[Any]:
-        """The results of good photos; broken ones are named on standard error."""
+        """Yield the results of good photos; name broken photos on standard error."""
         for photo in results:
             if photo.problem:
                 self.num_broken += 1
@@ -244,8 +244,8 @@ class _Watch:
         """Print the errors and return the exit status."""
         if self.num_unmet:
             print(
-                f"caption: {self.num_unmet} of {self.num_good} photos: no caption with the words "
-                "of --must-include was found",
+                f"caption: for {self.num_unmet} of {self.num_good} photos, no caption with the "
+                "words of --must-include was found",
                 file=sys.stderr,
             )
         if not self.num_broken:
@@ -256,7 +256,7 @@ class _Watch:
 
 
 def _write(photos: Iterator[Any], options: Namespace) -> None:
-    """Print captions as they come, or write all of them to a file."""
+    """Print captions as they arrive, or write all captions to a file."""
     from captioning.runtime.files import write_text
 
     if options.format == "json":
@@ -275,7 +275,7 @@ def _write(photos: Iterator[Any], options: Namespace) -> None:
 
 CAPTION = PlainCommand(
     name="caption",
-    summary="Write a sentence for each photo, with the captioner in the package or any other.",
+    summary="Caption each photo with the shipped captioner or any other.",
     examples=(
         "caption photo.jpg",
         "caption holidays --format csv --out captions.csv",
@@ -289,13 +289,13 @@ CAPTION = PlainCommand(
 
 
 def find_photos(places: Sequence[str | Path]) -> list[str]:
-    """Files as they are named, and the photos in folders and below, by name; each once.
+    """Photos named as files, and photos in folders and below, sorted by name; each once.
 
-    Hidden files and folders are left out. A file that is named need not have a photo's suffix, nor
-    be there: it is a broken photo then.
+    Hidden files and folders are left out. A named file that does not exist or lacks a photo's
+    suffix is treated as a broken photo.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no photo is found.
     """
     found = [path for place in places for path in _below(os.fspath(place))]
     if not found:
@@ -317,13 +317,13 @@ def _below(place: str) -> Iterator[str]:
 
 
 def read_boxes(file: str | Path, photos: Sequence[str]) -> list[tuple[Box, ...]]:
-    """The boxes of each photo, from a file of ``captioning find-objects``.
+    """Read the boxes of each photo from a file of ``captioning find-objects``.
 
     A photo's ``image_id`` there is its path, its file name, or that without suffix.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or a photo is not in it.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another format, or lacks a photo.
     """
     from captioning.data.steps.take_detections import read_detections
 
@@ -342,7 +342,7 @@ def read_boxes(file: str | Path, photos: Sequence[str]) -> list[tuple[Box, ...]]
 
 
 def table_lines(photo: CaptionedPhoto, form: Format) -> str:
-    """The lines of a photo in the formats that have lines; one a caption.
+    """Lines of a photo in a line format, one per caption.
 
     Args:
         photo: the photo with its captions.
@@ -359,7 +359,7 @@ def table_lines(photo: CaptionedPhoto, form: Format) -> str:
 
 
 def json_table(photos: Sequence[CaptionedPhoto], *, num_captions: int) -> str:
-    """A list of objects with ``file``, ``caption``, ``score``.
+    """List of objects with ``file``, ``caption`` and ``score``, for JSON output.
 
     With several captions a photo ``captions`` holds all of them; ``boxes`` and ``has_words`` (the
     required words occur) are included if available.
@@ -382,10 +382,10 @@ def _entry(one: Any) -> dict[str, Any]:
 
 
 def _number(score: float) -> float | None:
-    """A score for files: none where the search found no caption."""
+    """Score for output; None if the search found no caption."""
     return round(score, 6) if isfinite(score) else None
 
 
 def shown_name(name: str) -> str:
-    """A file's name as a line of text: values other than text are written as Python prints them."""
+    """File name as one line of text; undecodable names are written as Python prints them."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

@@ -1,4 +1,4 @@
-"""``captioning check FOLDER``: finds faults in photos and their captions."""
+"""``captioning check FOLDER``: find faults in photos and captions."""
 
 from __future__ import annotations
 
@@ -95,42 +95,42 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, _ABOUT
     add = parser.add_argument
     add("folder", help="photos and captions, in any layout of docs/tutorials/own_photos.md")
-    add("--out", help="folder of the table and the page; default NAME-check")
+    add("--out", help="folder for the table and the page (NAME-check)")
     add(
         "--chance",
         type=float,
         metavar="P",
-        help="chance of a fault to flag from (0.5; of words at least 0.7)",
+        help="probability of a fault above which to flag (0.5; for words at least 0.7)",
     )
-    add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
-    add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
-    add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")
+    add("--fit-threshold", type=float, metavar="P", help="the same threshold for fit only")
+    add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="see checks below")
+    add("--skip", action="append", default=[], metavar="NAME", help="name of a check to skip")
     add("--remove", action="append", default=[], metavar="NAME",
-        help="flag what a check marked * finds: otherwise it only tells")  # fmt: skip
+        help="also flag findings of checks marked *, not only report")  # fmt: skip
     add(
         "--space", default="joint_space", metavar="SPACE",
-        help="of photos and texts: joint_space (in the package), a CLIP or SigLIP of transformers "
-        "(FOLDER or OWNER/NAME@COMMIT), open_clip:NAME/WEIGHTS@COMMIT, or none",
+        help="embedding of photos and texts: joint_space (shipped), a CLIP or SigLIP of "
+             "transformers (FOLDER or OWNER/NAME@COMMIT), open_clip:NAME/WEIGHTS@COMMIT, or none",
     )  # fmt: skip
-    add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
+    add("--export", choices=EXPORT_FORMATS, help="also write the set without flagged items")
     add(
         "--mend", choices=("words", "sentences"),
-        help="in that set: replace wrong words where the photo's other captions say the right one, "
-        "or take sentences out that do not fit the photo",
+        help="in the exported dataset, replace wrong words by the right word in the photo's other "
+             "captions, or remove sentences that do not fit the photo",
     )  # fmt: skip
-    add_photo_arguments(parser, of="in that set: ")
+    add_photo_arguments(parser, of="in the exported dataset: ")
     add_held_out(parser)
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
     add_reading(parser)
     add("--for", dest="purpose", choices=("captioner", "generator"),
-        help="folders for fine-tuning image generators have more checks (recognised)")  # fmt: skip
-    add("--trigger", metavar="WORD", help="of such a folder: stands for the new concept (found)")
+        help="purpose of the photos (detected); image generators have more checks")  # fmt: skip
+    add("--trigger", metavar="WORD", help="image generators: new concept's word (detected)")
     add("--class-word", action="append", default=[], metavar="WORD",
-        help="of such a folder: what every caption should have")  # fmt: skip
-    add("--bucket", type=int, metavar="N", help="of such a folder: resolution in pixels (512)")
+        help="image generators: word that every caption should have")  # fmt: skip
+    add("--bucket", type=int, metavar="N", help="image generators: resolution in pixels (512)")
     _add_judge(parser)
-    add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
-    add("--seed", type=int, default=0, help="of random pairs (0)")
+    add("--cache", metavar="FOLDER", help="folder for cached embeddings of captions (cache)")
+    add("--seed", type=int, default=0, help="seed for drawing random pairs (0)")
     add_format(parser)
 
 
@@ -139,9 +139,9 @@ def _add_judge(parser: ArgumentParser) -> None:
     add(
         "--judge",
         metavar="PLACE",
-        help="a second look at what is flagged, by a model at http://HOST:PORT/v1#NAME",
+        help="model at http://HOST:PORT/v1#NAME that judges flagged captions again",
     )
-    add("--parallel", type=int, default=8, metavar="N", help="of --judge: requests at a time (8)")
+    add("--parallel", type=int, default=8, metavar="N", help="parallel requests to --judge (8)")
 
 
 def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> None:
@@ -149,29 +149,29 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
 
     Args:
         parser: the command's parser.
-        annotations: under which the name of the file is kept.
+        annotations: name under which the parsed file name is stored.
     """
     add = parser.add_argument
-    add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
+    add("--layout", choices=LAYOUTS, help="layout of the folder, if another was detected")
     add(
         "--annotations", metavar="NAME", dest=annotations,
-        help="file with the captions, where several could be meant",
+        help="file with the captions, if several files could be meant",
     )  # fmt: skip
-    add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
-    add("--file-column", metavar="NAME", help="of a table or Parquet")
+    add("--image-folder", metavar="NAME", help="subfolder that photos' names are relative to")
+    add("--file-column", metavar="NAME", help="column of file names in a table or Parquet")
     add(
         "--caption-column",
         action="append",
         metavar="NAME",
-        help="of a table or Parquet; several add up",
+        help="column of captions in a table or Parquet; give several to read several columns",
     )
     add("--caption-per", choices=("line", "file", "cell", "bar", "semicolon"),
-        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: "
-        "separates captions in one cell; cell: nothing does")  # fmt: skip
+        help="file: one caption per text file (default: per line); bar, semicolon, line: separator "
+             "of captions in a cell; cell: one caption per cell")  # fmt: skip
 
 
 def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:
-    """The arguments of the reader that options say."""
+    """Reader arguments given as options on the command line."""
     return {
         "layout": options.layout,
         "annotations": getattr(options, annotations),
@@ -192,7 +192,7 @@ def _check(options: Namespace) -> None:
 
 
 def _checked(options: Namespace) -> dict[str, Any]:
-    """Check, and say what was found; the same for scripts."""
+    """Check the folder and return the result and its summary, for people or scripts."""
     with by_options():
         check_root(Path(options.folder), options.annotations)
     with quick_imports():
@@ -225,7 +225,7 @@ def _checked(options: Namespace) -> dict[str, Any]:
         )  # fmt: skip
         answer |= {"cleaned": str(cleaned), "kept": kept}
         without = without_photos(options.export, options.photos)
-        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
+        print(f"{cleaned}: {kept:,} captions kept; README.md lists the changes{without}")
     return answer
 
 
@@ -247,7 +247,7 @@ def _answer(result: CheckResult, files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _checked_options(options: Namespace) -> Style:
-    """The style of the set that is written; options that need one are refused without it."""
+    """Style of the exported dataset; raise an error for options that need an export."""
     from curation.export.tool_files import Style
 
     if options.shown < 1:
@@ -265,7 +265,7 @@ def _checked_options(options: Namespace) -> Style:
 
 
 def _judge_of(options: Namespace) -> ServedJudge | None:
-    """The judge that is asked for, before the work."""
+    """Build the requested judge before the checks start."""
     if options.parallel < 1:
         raise ValueError(f"--parallel must be at least 1: got {options.parallel}")
     if options.judge is None:
@@ -284,10 +284,9 @@ def _judge_of(options: Namespace) -> ServedJudge | None:
 
 
 def judged(result: CheckResult, judge: ServedJudge) -> tuple[CheckResult, BaseException | None]:
-    """The result with the judge's verdicts on flagged captions, and an error that stopped it.
+    """Result with the judge's verdicts on flagged captions, and the error that stopped the judge.
 
-    Before it asks about all, it says how many requests it makes and, from the first ones, how long
-    they take.
+    The function first prints the number of requests and, after some requests, the estimated time.
     """
     from curation.check.result import Judgement
 
@@ -297,8 +296,8 @@ def judged(result: CheckResult, judge: ServedJudge) -> tuple[CheckResult, BaseEx
     new = [place for place, question in enumerate(questions) if not judge.answers.is_kept(question)]
     kept = [place for place in range(len(rows)) if place not in set(new)]
     print(
-        f"judge {judge.name}: {len(rows):,} suspects, at most {len(new):,} requests"
-        + (f"; {len(kept):,} were answered before" if kept else "")
+        f"judge {judge.name}: {len(rows):,} flagged captions, at most {len(new):,} requests"
+        + (f"; {len(kept):,} answers are cached" if kept else "")
     )
     first = new[: max(4, judge.answers.model.num_parallel)]
     said = {row: Judgement(problem="not asked") for row in rows}
@@ -322,7 +321,7 @@ def judged(result: CheckResult, judge: ServedJudge) -> tuple[CheckResult, BaseEx
 
 
 def _result(options: Namespace) -> CheckResult:
-    """What the checks find; errors name this command's options."""
+    """Run the checks; errors name this command's options."""
     with quick_imports():
         from curation.check import check
 
@@ -342,14 +341,14 @@ def _result(options: Namespace) -> CheckResult:
 
 
 def _generator(options: Namespace) -> Purpose | bool | None:
-    """What is said of a folder for an image generator; None: it is recognised."""
+    """Facts on a folder for an image generator; None: detect them."""
     from curation.check.generator_folder import BUCKET, Purpose, words_in
 
     named = {"--trigger": [options.trigger or "x"], "--class-word": options.class_word}
     for option, texts in named.items():
         for text in texts:
             if not words_in(text):
-                raise ValueError(f"{option} {text!r}: has no letter or digit; name a word")
+                raise ValueError(f"{option} {text!r} has no letter or digit; give a word")
     bucket = options.bucket
     if bucket is not None and bucket < 1:
         raise ValueError(f"--bucket must be at least 1: got {bucket}")
@@ -367,7 +366,7 @@ def _generator(options: Namespace) -> Purpose | bool | None:
 
 @contextmanager
 def by_options(folder: str = "FOLDER") -> Iterator[None]:
-    """Errors of the reader name a command's options; ``folder`` names the photos' folder."""
+    """Within the block, reader errors name the command's options; ``folder`` holds the photos."""
     try:
         yield
     except AbstractSettingError as error:
@@ -375,7 +374,7 @@ def by_options(folder: str = "FOLDER") -> Iterator[None]:
 
 
 def _option(options: Mapping[str, str], setting: Setting) -> str:
-    """An argument of the reader as an option of a command."""
+    """Command-line option for a reader's argument."""
     name = options.get(setting.name)
     return str(setting) if name is None else f"{name} {setting.value}".rstrip()
 
@@ -388,7 +387,7 @@ def _thresholds(options: Namespace) -> dict[str, float]:
             thresholds[name] = float(value)
         except ValueError as error:
             hint = "" if mark else "; write NAME=VALUE"
-            raise ValueError(f"--threshold {text}: {value!r} is no number{hint}") from error
+            raise ValueError(f"--threshold {text}: {value!r} is not a number{hint}") from error
     floors = {"fit": 0.0, "wrong_photo": 0.0, "wrong_sentence": 0.0, "wrong_word": WORD_CHANCE}
     chances = {
         "--fit-threshold": (options.fit_threshold, {"fit": 0.0}),
@@ -406,7 +405,7 @@ def _thresholds(options: Namespace) -> dict[str, float]:
 
 CHECK = PlainCommand(
     name="check",
-    summary="Find captions and photos that are wrong: a table, a page and a cleaned set.",
+    summary="Find wrong captions and faulty photos; write a table, a page and a cleaned dataset.",
     examples=(
         "check my_photos",
         "check my_photos --export jsonl --format json",

@@ -1,4 +1,4 @@
-"""Kinds of subcommands."""
+"""Kinds of subcommands: with a Hydra config, or with plain options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def show_nothing(result: Any, arguments: Mapping[str, Any]) -> None:
 
 
 def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], list[str]]:
-    """Folders that stand without their key, in this order.
+    """Parser of folders given without their key, in this order.
 
     Args:
         keys: keys of the config, such as ``run``.
-        file: the key of a first word that names a JSON file.
+        file: key for a first word that names a JSON file.
     """
 
     def settings(words: Sequence[str]) -> list[str]:
@@ -48,12 +48,12 @@ def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], lis
 
 
 def photos(words: Sequence[str]) -> list[str]:
-    """The settings of a folder of own photos that is given without keys."""
+    """Settings for a folder of the user's own photos given without a key."""
     return ["data=own", *places("data.root")(words)]
 
 
 def as_value(text: str) -> str:
-    """A text as a value, in quotes where Hydra would read it as anything else."""
+    """Text as a config value, quoted if Hydra would parse it as anything but text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NO_TEXT:
         return text
     from captioning.config.compose import quoted
@@ -68,17 +68,17 @@ class HydraCommand:
     Attributes:
         name: the command as typed, such as ``"curate detect"``.
         summary: the purpose in one line.
-        config: name of its file in the config folder.
+        config: name of the command's file in the config folder.
         task: dotted name of a function whose typed keyword arguments are the config's keys (see
             `captioning.config.tasks`); it is imported when the command is called. Or a function of
             the whole config, which checks its values.
-        show: prints the task's result.
-        check: refuses a config by an error and does nothing else; a sweep of the command checks
-            all jobs so before the first begins.
-        typed: keys of the config by the names that they have on the command line, where these are
-            names of config groups, whose values Hydra would look for among its files.
-        words: makes settings of words without ``=``, such as folders; see `places`.
-        examples: two at least, without the program's name.
+        show: function that prints the task's result.
+        check: function that raises an error for an invalid config; a sweep checks all jobs with it
+            before the first starts.
+        typed: config keys by their command-line names, for names that are also config groups, which
+            Hydra would look up in files.
+        words: turns words without ``=``, such as folders, into settings; see `places`.
+        examples: at least two examples, without the program's name.
     """
 
     name: str
@@ -92,10 +92,10 @@ class HydraCommand:
     examples: tuple[str, ...] = ()
 
     def as_settings(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments with settings in the place of words and of the names that are typed.
+        """Arguments with settings in place of words and of command-line names of keys.
 
         Raises:
-            ValueError: too many words, or a key that both a word and a setting give.
+            ValueError: there are too many words, or a word and a setting set the same key.
         """
         given = list(arguments)
         if self.words is not None and (found := self._words(given)):
@@ -110,7 +110,7 @@ class HydraCommand:
         return [self.with_key(argument) for argument in given]
 
     def _words(self, given: Sequence[str]) -> list[int]:
-        """Where words stand: neither settings, options, values of these, nor names of keys."""
+        """Positions of words that are no settings, options, option values or names of keys."""
         found = []
         for number, text in enumerate(given):
             before = given[number - 1] if number else ""
@@ -121,16 +121,16 @@ class HydraCommand:
         return found
 
     def _is_key(self, word: str) -> bool:
-        """Whether the config's file has a key or a group of this name."""
+        """Whether the config's file has a key or group of this name."""
         from captioning.config.folders import config_folder
 
         text = (config_folder() / f"{self.config}.yaml").read_text(encoding="utf-8")
         return re.search(rf"^(  - )?{re.escape(word)}:", text, re.MULTILINE) is not None
 
     def with_key(self, argument: str) -> str:
-        """An argument with the config's key in the place of the name that is typed for it.
+        """Argument with the config's key in place of its command-line name.
 
-        The place of a served model gets quotes, as a ``#`` needs them in Hydra's grammar.
+        The address of a served model is quoted, as Hydra's grammar requires for ``#``.
         """
         name, mark, value = argument.partition("=")
         if _PLACE.fullmatch(value):
@@ -140,16 +140,15 @@ class HydraCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainCommand:
-    """A subcommand with options.
+    """Subcommand with plain command-line options.
 
     Attributes:
-        name: the command as typed.
+        name: name of the command as typed.
         summary: the purpose in one line.
         add_arguments: adds its options to a parser.
-        call: does it and prints; its result is the exit status, None is 0.
+        call: function that runs the command; it returns the exit status, None means 0.
         examples: see `HydraCommand`.
-        mixed: whether overrides may stand behind options; argparse can't do that beside
-            subcommands.
+        mixed: whether overrides may follow options, which argparse cannot combine with subcommands.
     """
 
     name: str
@@ -164,7 +163,7 @@ Command = HydraCommand | PlainCommand
 
 
 def add_format(parser: ArgumentParser) -> None:
-    """Add ``--format text|json``, for commands whose output scripts read."""
+    """Add the option ``--format text|json``, for commands whose output scripts read."""
     parser.add_argument(
         "--format", choices=("text", "json"), default="text",
         help="json: one JSON object on standard output, all else on standard error (text)",
@@ -172,7 +171,7 @@ def add_format(parser: ArgumentParser) -> None:
 
 
 def print_json(answer: Any) -> None:
-    """Print an answer for scripts."""
+    """Print an answer as JSON, for scripts."""
     import json
 
     json.dump(answer, sys.stdout, indent=1, ensure_ascii=False, default=str)
@@ -180,5 +179,5 @@ def print_json(answer: Any) -> None:
 
 
 def shown_examples(command: Command) -> str:
-    """The examples of a command's help."""
+    """Examples section of a command's help."""
     return "\n".join(["examples:", *(f"  captioning {text}" for text in command.examples)])

@@ -1,4 +1,4 @@
-"""``captioning completion bash``: prints a script for completing commands and settings."""
+"""``captioning completion bash``: print a script that completes commands and settings."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ complete -F _captioning captioning"""
 
 
 def bash_script(commands: Mapping[str, Command]) -> str:
-    """The script that completes these commands, their options, keys and choices.
+    """Build the bash script that completes these commands, their options, keys and choices.
 
     Args:
-        commands: the commands by name, which has one or two words.
+        commands: commands by their name of one or two words.
     """
     below: dict[str, list[str]] = {"": []}
     settings, values = {}, {}
@@ -85,7 +85,7 @@ def _function(name: str, subject: str, answers: Mapping[str, Sequence[str]]) -> 
 
 
 def _of_hydra(command: HydraCommand) -> Iterator[tuple[str, list[str]]]:
-    """Keys and groups, each with an equals sign, and Hydra's options, with their choices."""
+    """Completions of a Hydra command: keys and groups with ``=``, Hydra's options, and choices."""
     from captioning.commands.hydra_help import groups_and_keys
 
     groups, keys = groups_and_keys(command.config)
@@ -96,7 +96,7 @@ def _of_hydra(command: HydraCommand) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_parser(command: PlainCommand) -> Iterator[tuple[str, list[str]]]:
-    """Options with their choices, and words that are chosen among."""
+    """Completions of a plain command: options with their choices, and positional choices."""
     parser = ArgumentParser()
     command.add_arguments(parser)
     parsers = [parser]
@@ -123,7 +123,7 @@ def _call(options: Namespace) -> None:
 
 COMPLETION = PlainCommand(
     name="completion",
-    summary="Print a script for bash that completes commands, options, keys and choices.",
+    summary="Print a bash script that completes commands, options, keys and choices.",
     add_arguments=_arguments,
     call=_call,
     examples=(

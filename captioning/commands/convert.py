@@ -1,4 +1,4 @@
-"""The command ``captioning convert``: published checkpoints of others."""
+"""``captioning convert``: convert checkpoints published by other projects."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ KINDS = ("blip", "cos_cvae", "updown_baseline", "updown_ruotianluo", "viecap", "
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("kind", choices=KINDS, help="whose checkpoint it is")
-    add("checkpoint", type=Path, help="the authors' file")
+    add("kind", choices=KINDS, help="project that published the checkpoint")
+    add("checkpoint", type=Path, help="the authors' checkpoint file")
     add("overrides", nargs="*", metavar="FOLDER KEY=VALUE",
-        help="a new folder (also --to), and settings of `captioning train`")  # fmt: skip
+        help="a new folder (also --to), and settings as for `captioning train`")  # fmt: skip
     add("--to", type=Path, metavar="FOLDER", help=SUPPRESS)
-    add("--vocabulary", type=Path, help="the authors' words, where the checkpoint lacks them")
-    add("--base", type=Path, help="folder of the network that theirs began with (transformers)")
+    add("--vocabulary", type=Path, help="the authors' vocabulary, if the checkpoint lacks it")
+    add("--base", type=Path, help="folder of the pretrained network (transformers)")
 
 
 def _convert(options: Namespace) -> None:
     folders = [text for text in options.overrides if "=" not in text]
     overrides = [text for text in options.overrides if "=" in text]
     if len(folders) + (options.to is not None) != 1:
-        raise ValueError("FOLDER: name one new folder for the output")
+        raise ValueError("FOLDER: give one new folder for the output")
     to = options.to or Path(folders[0])
     if not options.checkpoint.exists():
         raise FileNotFoundError(f"{options.checkpoint}: no such file")
@@ -36,12 +36,12 @@ def _convert(options: Namespace) -> None:
     for key in keys:
         print(f"{key.key} -> {' '.join(key.into) or 'not used'}{key.note and f' ({key.note})'}")
     unused = sum(not key.into for key in keys)
-    print(f"{to}: {len(keys) - unused} keys used, {unused} not")
+    print(f"{to}: used {len(keys) - unused} keys of the checkpoint, {unused} not")
 
 
 CONVERT = PlainCommand(
     name="convert",
-    summary="Make a checkpoint that its authors published ready for this project.",
+    summary="Convert a published checkpoint for use in this project.",
     examples=(
         "convert updown_ruotianluo model.pth my_updown",
         "convert blip model_base.pth my_blip --base bert",

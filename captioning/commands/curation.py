@@ -1,4 +1,4 @@
-"""Commands that list, export and compare the edits of curation: ``captioning curate ...``."""
+"""Commands on the edits and scores of curation: ``captioning curate ...``."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _show_scores(result: tuple[str, Sequence[float]], arguments: Mapping[str, An
     name, scores = result
     low, middle, high = np.quantile(scores, (0.1, 0.5, 0.9)) if scores else (np.nan,) * 3
     log.info(
-        f"{name} of {len(scores):,} captions: a tenth below {low:.3f}, half below {middle:.3f}, a "
-        f"tenth above {high:.3f}; kept in {arguments['pairs'].cache_folder}"
+        f"{name} of {len(scores):,} captions: 10% below {low:.3f}, 50% below {middle:.3f}, 10% "
+        f"above {high:.3f}; stored in {arguments['pairs'].cache_folder}"
     )
 
 
@@ -52,7 +52,7 @@ def _run_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="PACKAGE",
-        help="your packages that the run names",
+        help="your own packages that the run needs",
     )
 
 
@@ -65,50 +65,49 @@ def _export_arguments(parser: ArgumentParser) -> None:
 
 
 def add_part(parser: ArgumentParser) -> None:
-    """Add the option of sets that are written from a run, which has other splits, too."""
+    """Add the option that selects splits of a dataset written from a run."""
     parser.add_argument(
         "--part", choices=("all", "train"), default="all",
-        help="part of a run: all (with its val and test, which were not curated), or train alone "
-             "(all)",
+        help="splits of a run: all (with val and test, which are not curated), or only train (all)",
     )  # fmt: skip
 
 
 def add_photo_arguments(parser: ArgumentParser, *, of: str = "") -> None:
-    """Add the options that choose what an export writes, beside its format.
+    """Add the options on the contents of an export, other than its format.
 
     Args:
         parser: the command's parser.
-        of: the name of the set in the help.
+        of: name of the dataset in the help.
     """
     add = parser.add_argument
-    add("--photos", choices=EXPORT_PHOTOS, help=f"{of}none; copy for formats that hold them")
+    add("--photos", choices=EXPORT_PHOTOS, help=f"{of}none, or copy photos into the format")
     add(
         "--form", choices=EXPORT_FORMS,
         help=f"{of}messages: sharegpt (LLaMA-Factory) or llava; text_files: kohya (N_photos)",
     )  # fmt: skip
-    add("--question", metavar="TEXT", help=f"{of}messages: where the set has none")
-    add("--repeats", type=int, default=1, metavar="N", help=f"{of}kohya: of training photos (1)")
+    add("--question", metavar="TEXT", help=f"{of}messages: default question")
+    add("--repeats", type=int, default=1, metavar="N", help=f"{of}kohya: repeats of photos (1)")
 
 
 def add_held_out(parser: ArgumentParser) -> None:
-    """Add the option of sets that are read of a folder, which may have no splits."""
+    """Add the option on splits for datasets read from a folder, which may have no splits."""
     parser.add_argument(
         "--held-out", type=float, metavar="SHARE",
-        help="share of the photos for val and test each, in a set without splits (0.1; 0: draw "
-             "none)",
+        help="share of photos for each of val and test, if the dataset has no splits (0.1; 0: no "
+             "split)",
     )  # fmt: skip
 
 
 def cache_of(options: Namespace) -> Path:
-    """The folder that caches results computed from photos."""
+    """Folder that caches results computed from photos."""
     return Path(options.cache or os.environ.get(CACHE, "cache"))
 
 
 def held_out_of(options: Namespace) -> dict[str, Any]:
-    """The arguments of the draw that options say.
+    """Arguments for drawing splits, from the options.
 
     Raises:
-        ValueError: a share that makes no sense.
+        ValueError: the share is outside [0, 0.5).
     """
     chosen = {} if options.held_out is None else {"held_out": options.held_out}
     if not 0 <= chosen.get("held_out", 0) < 0.5:
@@ -117,7 +116,7 @@ def held_out_of(options: Namespace) -> dict[str, Any]:
 
 
 def style_of(options: Namespace) -> dict[str, Any]:
-    """The arguments of `curation.export.tool_files.Style` that options say."""
+    """Arguments of `curation.export.tool_files.Style`, from the options."""
     return {name: getattr(options, name) for name in ("form", "question", "repeats")}
 
 
@@ -141,11 +140,11 @@ def _export(options: Namespace) -> None:
         record, run, folder, format=options.format, photos=photos, style=style, beside=beside
     )
     without = without_photos(options.format, photos)
-    print(f"{folder}: {count} captions; README.md says what was changed{without}")
+    print(f"{folder}: {count} captions; README.md lists the changes{without}")
 
 
 def without_photos(format: str, photos: str | None) -> str:
-    """The message for an exported set that holds captions without their photos."""
+    """Message for an exported dataset that has captions but no photos."""
     if format not in ("coco", "jsonl", "messages", "csv", "karpathy") or photos in ("copy", "link"):
         return ""
     return "; the photos are not in it: --photos copy (or link) puts them there"
@@ -154,13 +153,13 @@ def without_photos(format: str, photos: str | None) -> str:
 def _show_capfilt(card: dict[str, Any] | None, arguments: Mapping[str, Any]) -> None:
     from curation.capfilt.offline_set import summary
 
-    done = f"shard {arguments['shard']} is done" if card is None else summary(card)
+    done = f"shard {arguments['shard']} is finished" if card is None else summary(card)
     log.info(f"{arguments['out']}: {done}")
 
 
 CAPFILT = HydraCommand(
     name="curate capfilt",
-    summary="Write captions for every photo and filter them and the written ones (CapFilt).",
+    summary="Generate a caption for every photo, then filter new and old captions (CapFilt).",
     examples=(
         "curate capfilt data=flickr8k out=written",
         "curate capfilt data=flickr8k out=written first_images=100",
@@ -171,7 +170,7 @@ CAPFILT = HydraCommand(
 )
 SCORE = HydraCommand(
     name="curate score",
-    summary="Score how well all captions fit their photos, ahead of training.",
+    summary="Score how well all captions fit their photos, before training.",
     examples=(
         "curate score data=flickr8k matching@pairs=joint_space",
         "curate score data=flickr8k matching@pairs=joint_space first_images=100",
@@ -182,7 +181,7 @@ SCORE = HydraCommand(
 )
 DETECT = HydraCommand(
     name="curate detect",
-    summary="Measure how well scores find the planted faults of a run.",
+    summary="Measure how well scores detect the faults planted in a run's data.",
     examples=(
         "curate detect runs/my_run/seed0",
         "curate detect runs/my_run/seed0 ~scores.similarity",
@@ -194,7 +193,7 @@ DETECT = HydraCommand(
 )
 EXPORT = PlainCommand(
     name="curate export",
-    summary="Write the curated set of a run, to publish it or to train on it elsewhere.",
+    summary="Write the curated dataset of a run, to publish it or to train on it elsewhere.",
     examples=(
         "curate export runs/my_run/seed0 cleaned",
         "curate export runs/my_run/seed0 cleaned --format jsonl --photos copy",

@@ -1,4 +1,4 @@
-"""Commands that make data ready."""
+"""Commands that prepare data."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _show_prepared(is_ready: bool, arguments: Mapping[str, Any]) -> None:
 
 
 def _no_arguments(parser: ArgumentParser) -> None:
-    """Nothing can be chosen."""
+    """Add no arguments, as the command has none."""
 
 
 def _prepare_metrics(options: Namespace) -> None:
     from captioning.metrics.spice import prepare_spice
 
-    names = ", ".join(path.name for path in prepare_spice()) or "nothing was missing"
+    names = ", ".join(path.name for path in prepare_spice()) or "all files were present"
     print(f"SPICE is ready ({names})")
 
 
 def _show_found(found: tuple[Path, int], arguments: Mapping[str, Any]) -> None:
     out, number = found
-    print(f"{out}: boxes of {number:,} photos")
+    print(f"{out}: boxes for {number:,} photos")
 
 
 def _import_arguments(parser: ArgumentParser) -> None:
@@ -38,13 +38,13 @@ def _import_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help=".tsv, .tsv.0, .npz, .h5, .lmdb; a folder of .npz or .npy, or of an LMDB; patterns",
     )
-    parser.add_argument("--folder", required=True, help="name of the new store")
-    parser.add_argument("--name", default="bottom_up", help="kind of the features")
-    parser.add_argument("--boxes", help="folder of a .npy of boxes for each image (cocobu_box)")
-    parser.add_argument("--sizes", help="COCO's annotations, for boxes without the photo's size")
+    parser.add_argument("--folder", required=True, help="name of the new feature store")
+    parser.add_argument("--name", default="bottom_up", help="kind of features")
+    parser.add_argument("--boxes", help="folder with a .npy file of boxes per image (cocobu_box)")
+    parser.add_argument("--sizes", help="COCO's annotations, for boxes without photo sizes")
     parser.add_argument(
         "--images",
-        help="file of ids or photo names, one a line: import these, and require all of them",
+        help="file of ids or photo names, one per line: import only these, and require all of them",
     )
 
 
@@ -76,10 +76,10 @@ def _scene_arguments(parser: ArgumentParser, *, num_scenes: int) -> None:
 
 
 def _sheet_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, help="picture to write, .png or .jpg")
+    parser.add_argument("out", type=Path, help="output image, .png or .jpg")
     _scene_arguments(parser, num_scenes=20)
     parser.add_argument("--start", type=int, default=0, help="first scene")
-    parser.add_argument("--size", type=int, default=224, help="side of a scene in pixels")
+    parser.add_argument("--size", type=int, default=224, help="side length of a scene in pixels")
     parser.add_argument("--columns", type=int, default=5)
     parser.add_argument("--boxes", action="store_true", help="draw the regions' boxes")
 
@@ -107,7 +107,7 @@ def _facts(options: Namespace) -> None:
 
 PREPARE = HydraCommand(
     name="prepare",
-    summary="Make a data set ready: fetch and check its files, build its features.",
+    summary="Prepare a dataset: download and check its files, compute its features.",
     examples=(
         "prepare data=flickr8k",
         "prepare my_photos features=efficientnet_lite0_grid",
@@ -119,14 +119,14 @@ PREPARE = HydraCommand(
 )
 PREPARE_METRICS = PlainCommand(
     name="prepare metrics",
-    summary="Fetch the parts of SPICE that pip does not bring.",
+    summary="Download the parts of SPICE that pip does not install.",
     examples=("prepare metrics",),
     add_arguments=_no_arguments,
     call=_prepare_metrics,
 )
 FIND_OBJECTS = HydraCommand(
     name="find-objects",
-    summary="Find objects in photos with a detector, for constraints and for augmentation.",
+    summary="Detect objects in photos, for constraints and for augmentation.",
     examples=(
         "find-objects data=flickr8k split=val",
         "find-objects data=flickr8k split=train first_images=100",
@@ -137,7 +137,7 @@ FIND_OBJECTS = HydraCommand(
 )
 IMPORT_FEATURES = PlainCommand(
     name="import-features",
-    summary="Import region features and their boxes that somebody else has computed.",
+    summary="Import region features and boxes computed elsewhere.",
     examples=(
         "import-features trainval.tsv.0 trainval.tsv.1 --folder features",
         "import-features cocobu_att --boxes cocobu_box --folder features",
@@ -147,7 +147,7 @@ IMPORT_FEATURES = PlainCommand(
 )
 MINIWORLD_SHEET = PlainCommand(
     name="miniworld sheet",
-    summary="Draw a sheet of MiniWorld's scenes with their captions.",
+    summary="Draw a contact sheet of MiniWorld scenes with their captions.",
     examples=(
         "miniworld sheet scenes.png",
         "miniworld sheet scenes.png --split test_out --boxes",
@@ -157,7 +157,7 @@ MINIWORLD_SHEET = PlainCommand(
 )
 MINIWORLD_FACTS = PlainCommand(
     name="miniworld facts",
-    summary="Print figures of MiniWorld: classes, places, words, lengths.",
+    summary="Print statistics of MiniWorld: classes, places, words, lengths.",
     examples=(
         "miniworld facts",
         "miniworld facts --split val --num-scenes 100",

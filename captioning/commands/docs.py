@@ -1,4 +1,4 @@
-"""``captioning docs``: prints the pages that the package brings."""
+"""``captioning docs``: print the documentation pages in the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from captioning.config.folders import shipped_folder
 
 
 def docs_folder() -> Path:
-    """The pages; for errors see `shipped_folder`."""
+    """Folder of the documentation pages; for errors see `shipped_folder`."""
     return shipped_folder("pages", "pages.md", installed="docs", checkout="docs")
 
 
@@ -26,10 +26,10 @@ def topics() -> dict[str, Path]:
 
 
 def find_page(topic: str) -> Path:
-    """The page of a topic; its last part will do where one page alone has that name.
+    """Find the page of a topic; the last part of the topic is enough if it is unique.
 
     Raises:
-        ValueError: no page, or several, have that name; the message gives the nearest names.
+        ValueError: no page or several pages have the name; the message gives similar names.
     """
     pages = topics()
     topic = topic.removeprefix("docs/").removesuffix(".md").strip("/")
@@ -44,7 +44,7 @@ def find_page(topic: str) -> Path:
     near = difflib.get_close_matches(topic.rpartition("/")[2], ends, cutoff=0.5)
     near = same or [name for end in near for name in ends[end]]
     near = near or [name for name in pages if topic.lower() in name]
-    asked = f"{topic!r} names several pages" if same else f"no page is called {topic!r}"
+    asked = f"{topic!r} matches several pages" if same else f"no page is called {topic!r}"
     hint = f"did you mean {', '.join(near)}? " if near else ""
     raise ValueError(f"{asked}; {hint}`captioning docs` lists all")
 
@@ -66,7 +66,7 @@ def _call(options: Namespace) -> None:
 
 DOCS = PlainCommand(
     name="docs",
-    summary="Print a page of the docs, or list all pages.",
+    summary="Print a page of the documentation, or list all pages.",
     add_arguments=_add_arguments,
     call=_call,
     examples=("docs", "docs guides/policies"),

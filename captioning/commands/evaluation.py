@@ -1,4 +1,4 @@
-"""Commands that score finished runs, captions and pictures."""
+"""Commands that evaluate finished runs, captions and images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _show_evaluated(evaluation: Evaluation, arguments: Mapping[str, Any]) -> Non
 
 
 def _check_model(name: str | None) -> None:
-    """Refuse a captioner that is not there before anything is imported."""
+    """Raise an error for a captioner that does not exist, before slow imports."""
     if name is None or name == "shipped" or "@" in name or Path(name).is_dir():
         return
     raise FileNotFoundError(
@@ -54,7 +54,7 @@ def _show_exported(folder: Path, arguments: Mapping[str, Any]) -> None:
 
 
 def _metrics_named(names: Sequence[str]) -> list[str]:
-    """Settings of names of metrics: the standard ones in any case of letters, and all others."""
+    """Settings for names of metrics: standard metrics in any letter case, then all others."""
     known = {name.lower(): name for name in METRIC_NAMES}
     standard = [known[name.lower()] for name in names if name.lower() in known]
     further = [name for name in names if name.lower() not in known]
@@ -68,7 +68,7 @@ def _show_assessed(result: dict[str, Any], arguments: Mapping[str, Any]) -> None
 
     published = result["published"]
     names = {"tau_b": "tau-b", "tau_c": "tau-c"}
-    shown = f"{names[published]} is what papers report; all times 100"
+    shown = f"{names[published]} is the variant that papers report; all values times 100"
     table = Table(title=f"{result['data']}: {result['judgements']} judgements", caption=shown)
     table.add_column("metric")
     for name in names.values():
@@ -83,7 +83,7 @@ def _show_assessed(result: dict[str, Any], arguments: Mapping[str, Any]) -> None
     for metric, found in result["agreement"].items():
         if "captions" in found:
             scored = f"{found['captions']} of {result['captions']} captions have a score"
-            console.print(f"{metric}: {scored}; the others are left out", markup=False)
+            console.print(f"{metric}: {scored}; the other captions are left out", markup=False)
     for metric, reason in result["missing"].items():
         console.print(f"{metric} is missing: {reason}", markup=False, soft_wrap=True)
     if arguments["out"] is not None:
@@ -94,8 +94,8 @@ def _compare_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "runs", nargs="+", metavar="RUN",
-        help="two: a run folder each, or a folder of several seeds of a run; or the folders of all "
-        "seeds of both",
+        help="two runs, each as a run folder or a folder of several seeds; or the folders of all "
+             "seeds of both runs",
     )  # fmt: skip
     add("--out", type=Path, default=Path(COMPARED), help=f"the page ({COMPARED}), JSON beside it")
     add(
@@ -103,8 +103,8 @@ def _compare_arguments(parser: ArgumentParser) -> None:
         help=f"of {', '.join(METRIC_NAMES)}; default: those of the first run's test but SPICE",
     )  # fmt: skip
     add_format(parser)
-    add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
+    add("--device", default="auto", help="cpu, cuda or auto (a GPU if there is one)")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _compare(options: Namespace) -> None:
@@ -133,11 +133,11 @@ def _compare(options: Namespace) -> None:
 
 
 def _sides(places: Sequence[str]) -> dict[str, list[Path]]:
-    """The folders of the runs on both sides by name, looked at before anything is imported.
+    """Run folders of both sides by name, checked before slow imports.
 
     Raises:
-        FileNotFoundError: a folder that is not there, or is no run.
-        ValueError: not two sides, or a run that has not ended.
+        FileNotFoundError: a folder does not exist or is not a run.
+        ValueError: there are not two sides, or a run is unfinished.
     """
     if len(places) == 2:
         sides = {place.rstrip("/"): _runs_in(Path(place)) for place in places}
@@ -175,7 +175,7 @@ def _runs_in(place: Path) -> list[Path]:
 
 EVALUATE = HydraCommand(
     name="evaluate",
-    summary="Caption a data set with a run or any captioner and score it, or score a file.",
+    summary="Caption a dataset with a run or captioner and score it, or score a file.",
     examples=(
         "evaluate runs/my_run/seed0 split=val",
         "evaluate captions.json data=flickr8k",
@@ -188,7 +188,7 @@ EVALUATE = HydraCommand(
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",
-    summary="Score how well a run does what controls ask for.",
+    summary="Score how well a run follows control signals.",
     examples=(
         "controllability runs/my_run/seed0",
         "controllability runs/my_run/seed0 split=val max_images=100",
@@ -199,7 +199,7 @@ CONTROLLABILITY = HydraCommand(
 )
 DIVERSE_CAPTIONS = HydraCommand(
     name="diverse-captions",
-    summary="Draw many captions of each photo: oracle, consensus and diversity.",
+    summary="Generate many captions per photo; score oracle, consensus and diversity.",
     examples=(
         "diverse-captions runs/my_run/seed0",
         "diverse-captions runs/my_run/seed0 split=val numbers=[20]",
@@ -210,7 +210,7 @@ DIVERSE_CAPTIONS = HydraCommand(
 )
 COMPARE = PlainCommand(
     name="compare",
-    summary="Say whether one run is better than another, on photos that both have never seen.",
+    summary="Test whether one run is better than another, on photos unseen by both.",
     examples=(
         "compare runs/tracked runs/curated",
         "compare runs/tracked runs/curated --format json --metrics CIDEr-D",
@@ -220,7 +220,7 @@ COMPARE = PlainCommand(
 )
 ASSESS = HydraCommand(
     name="assess",
-    summary="Say how far metrics agree with people's judgements of captions.",
+    summary="Correlate metrics with human judgements of captions.",
     examples=(
         "assess CIDEr-D data=flickr8k_expert",
         "assess BLEU CIDEr-D clipscore data=composite out=agreement.json",
@@ -237,7 +237,7 @@ ASSESS = HydraCommand(
 )
 IMAGE_DISTANCE = HydraCommand(
     name="image-distance",
-    summary="Compare two sets of pictures by Fréchet distance.",
+    summary="Compare two folders of images by Fréchet distance.",
     examples=(
         "image-distance photos generated",
         "image-distance photos generated inception=true",
@@ -249,7 +249,7 @@ IMAGE_DISTANCE = HydraCommand(
 )
 EXPORT = HydraCommand(
     name="export",
-    summary="Write a finished run's captioner for others: safetensors, a card, ONNX.",
+    summary="Export a finished run's captioner: safetensors, a model card, ONNX.",
     examples=(
         "export runs/my_run/seed0 my_captioner",
         "export runs/my_run/seed0 my_captioner onnx=true",

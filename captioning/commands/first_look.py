@@ -1,7 +1,7 @@
-"""Folders and files that a command names and that are not there, said before slow imports.
+"""Check the files and folders that a command names, before slow imports.
 
-Each says the line that the work itself would say, seconds later: tests compare the two. Checks that
-need a library, such as on a file's content, are left to the task.
+Each check raises the same error that the task itself would raise seconds later, as tests verify.
+Checks that need a library, such as on a file's content, are left to the task.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _FILES = {
 
 
 def look_first(name: str, config: DictConfig) -> None:
-    """Refuse a config that names missing files or folders.
+    """Raise an error for a config that names missing files or folders.
 
     Args:
         name: the command's name.
         config: the command's composed config.
 
     Raises:
-        ValueError: a key without a value that has to be given.
-        FileNotFoundError: a folder or file.
+        ValueError: a required key has no value.
+        FileNotFoundError: a folder or file does not exist.
     """
     missing = [key for key in map(str, config) if OmegaConf.is_missing(config, key)]
     if missing:
@@ -75,30 +75,30 @@ def look_first(name: str, config: DictConfig) -> None:
 
 
 def look_for_run(folder: str | Path) -> None:
-    """Refuse a folder that no run has written, of training or of a loop of somebody's own.
+    """Raise an error for a folder that is not a run folder, of a training or of a user's own loop.
 
     Raises:
-        FileNotFoundError: not a run folder.
+        FileNotFoundError: the folder is not a run folder.
     """
     if not (Path(folder) / MANIFEST).is_file():
         RunFolder(Path(folder)).check_there()
 
 
 def look_for_suspects(source: str | Path) -> None:
-    """Refuse a folder that neither ``captioning check`` nor a run has written.
+    """Raise an error for a folder that neither ``captioning check`` nor a run has written.
 
     Raises:
-        FileNotFoundError: neither.
+        FileNotFoundError: neither has written the folder.
     """
     if not (Path(source) / CHECKED).is_file():
         look_for_run(source)
 
 
 def look_for_pushed(source: str | Path) -> None:
-    """Refuse a folder to be published that is not there.
+    """Raise an error if the folder to publish does not exist.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     if not Path(source).is_dir():
         raise FileNotFoundError(
@@ -108,10 +108,10 @@ def look_for_pushed(source: str | Path) -> None:
 
 
 def look_for_journal(path: str | Path) -> None:
-    """Refuse a journal, or a run folder's, that is not there.
+    """Raise an error if a journal, or a run folder's journal, does not exist.
 
     Raises:
-        FileNotFoundError: no journal.
+        FileNotFoundError: the journal does not exist.
     """
     journal = Path(path) / "curation.jsonl" if Path(path).is_dir() else Path(path)
     if not journal.is_file():
@@ -121,23 +121,23 @@ def look_for_journal(path: str | Path) -> None:
 
 
 def look_for_photos(places: Sequence[str | Path]) -> None:
-    """Refuse photos if all of them are missing; others are named when the rest is captioned.
+    """Raise an error if all photos are missing; single missing photos are named later.
 
     Raises:
-        FileNotFoundError: a line for each.
+        FileNotFoundError: all photos are missing; the message has a line for each.
     """
     if not any(Path(place).exists() for place in places):
         raise FileNotFoundError("\n".join(f"{Path(place)}: no such photo" for place in places))
 
 
 def look_for_captioner(place: str | None) -> None:
-    """Refuse a captioner whose folder is not there.
+    """Raise an error if a captioner's folder does not exist.
 
     Args:
-        place: folder, or a name on the hub with its commit; None: the one in the package.
+        place: folder, or a name on the hub with its commit; None: the shipped captioner.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     if (
         place is not None
@@ -151,10 +151,10 @@ def look_for_captioner(place: str | None) -> None:
 
 
 def look_for_runs(sources: Iterable[Path]) -> None:
-    """Refuse folders of a report that are not there.
+    """Raise an error if folders for a report do not exist.
 
     Raises:
-        FileNotFoundError: a folder that is not there, or has no run in it or below.
+        FileNotFoundError: a folder does not exist, or holds no run in it or below.
     """
     for source in sources:
         has_run = (source / MANIFEST).is_file() or any(source.rglob("config.yaml"))
@@ -171,7 +171,7 @@ def _look_for_data(data: Mapping[str, Any] | None, splits: Sequence[str]) -> Non
 
 
 def _part(part: Any) -> None:
-    """Refuse the part of a data set whose reader would not find its first file."""
+    """Raise an error if a dataset's reader would not find its first file."""
     from captioning.config.build import typed  # with Hydra, which plain commands do without
 
     target = str(part.get("_target_"))
@@ -192,12 +192,12 @@ def _part(part: Any) -> None:
 
 
 def _is_local(folder: str) -> bool:
-    """Whether a data set is a folder, and not one of the hub."""
+    """Whether a dataset is a folder, not a name on the hub."""
     return "@" not in folder or Path(folder).exists()
 
 
 def _look_for_start(start: str | None, keep: str | None) -> None:
-    """Refuse a start and a keep-list of a training that are not there."""
+    """Raise an error if a training's start or keep-list does not exist."""
     if start is not None and start != SHIPPED and not Path(start).is_dir():
         raise FileNotFoundError(
             f"start_from={start}: no such folder; give a run, an export, or {SHIPPED}, the "

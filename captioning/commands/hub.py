@@ -1,4 +1,4 @@
-"""``captioning push``: exports on the hub."""
+"""``captioning push``: publish exports on the hub."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from captioning.config.plugins import import_plugins
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("source", help="a run, an exported captioner, or an exported set")
-    add("--repo", required=True, metavar="OWNER/NAME", help="on the hub; made if it is not there")
-    add("--public", action="store_true", help="a new repository is for everybody")
+    add("source", help="a run, an exported captioner, or an exported dataset")
+    add("--repo", required=True, metavar="OWNER/NAME", help="hub repository; created if missing")
+    add("--public", action="store_true", help="make a new repository public")
     add(
         "--replace",
         action="store_true",
-        help="other files of the repository leave its newest commit",
+        help="delete other files of the repository in the new commit",
     )
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that a run names")
-    add("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
+    add("--dry-run", action="store_true", help="list the files without sending them")
 
 
 def _push(options: Namespace) -> None:
@@ -46,7 +46,7 @@ def _push(options: Namespace) -> None:
 
 PUSH = PlainCommand(
     name="push",
-    summary="Put a captioner or a curated set on the hub, with its card.",
+    summary="Publish a captioner or a curated dataset on the hub, with its card.",
     examples=(
         "push my_captioner --repo me/my_captioner --dry-run",
         "push my_captioner --repo me/my_captioner --public",

@@ -1,4 +1,4 @@
-"""The one way in which commands with a Hydra config are run."""
+"""Run commands that have a Hydra config, and explain their errors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
 # How PyTorch tells that a process which reads batches was killed, or has ended.
 LOST_LOADER = "DataLoader worker"
 OF_LOADERS = (
-    "The system kills processes where memory runs out: lower loader.num_workers or "
-    "loader.batch_size; started again, a run resumes where it was saved"
+    "The system kills processes when memory runs out: lower loader.num_workers or "
+    "loader.batch_size; when started again, a run resumes from where it was saved"
 )
 OF_PROCESSES = (
     "a process that this command started was killed, perhaps for memory (if it failed by itself, "
@@ -42,10 +42,10 @@ NO_DEVICE = (
 
 
 def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
-    """Run a command: ``--help`` is answered here, all else is Hydra's.
+    """Run a command: handle ``--help`` here and pass everything else to Hydra.
 
-    Errors of the user's making end in a line and exit status 1, Ctrl+C in status 130; with
-    HYDRA_FULL_ERROR=1 they come with their traceback.
+    User errors print one line and exit with status 1, Ctrl+C with 130; HYDRA_FULL_ERROR=1 adds the
+    traceback.
 
     Raises:
         SystemExit: after an error, or after Hydra has shown the requested information.
@@ -85,14 +85,14 @@ def explained(
     *,
     config_dir: str | None = None,
 ) -> str:
-    """The problem and the remedy of an error that Hydra raises before a command begins."""
+    """Problem and remedy of an error that Hydra raises before a command starts."""
     from hydra.errors import HydraException
 
     from captioning.commands.hydra_errors import explain_hydra_error
 
     # Hydra makes the folder of a run before the command begins.
     if not isinstance(error, HydraException | ValueError):
-        remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
+        remedy = "choose a writable folder: run_dir=FOLDER or paths.runs=FOLDER"
         return f"the run's folder cannot be made: {error}; {remedy}"
     return explain_hydra_error(
         error, name=command.config, overrides=overrides, config_dir=config_dir
@@ -102,7 +102,7 @@ def explained(
 def _task(
     command: HydraCommand, arguments: Sequence[str], users_folder: str | None
 ) -> Callable[[Any], float | None]:
-    """What Hydra calls with the config of the run, or of each job of a sweep, in any process."""
+    """Function that Hydra calls with the config of a run, or of each job of a sweep."""
     from captioning.commands.sweep import is_job_of_sweep, run_job
 
     program = _program(sys.argv, command, arguments)
@@ -119,7 +119,7 @@ def _task(
 
 
 def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
-    """Hydra's options, and the settings as ``overrides``; other options are refused."""
+    """Hydra's options, and the settings as ``overrides``; raise an error for other options."""
     parsed, unknown = parsed_options(arguments)
     if unknown and not unknown[0].startswith("-"):  # Hydra reads one row of settings
         sys.exit(
@@ -137,7 +137,7 @@ def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
 
 
 def _given(command: HydraCommand, arguments: Sequence[str], options: Namespace) -> list[str]:
-    """The arguments as Hydra takes them, which looks at a sweep's config before its jobs'."""
+    """Arguments for Hydra, which composes a sweep's config before the configs of its jobs."""
     from captioning.commands.swept_groups import with_keys_of_jobs
 
     if not options.multirun or not options.overrides:
@@ -150,7 +150,7 @@ def _given(command: HydraCommand, arguments: Sequence[str], options: Namespace) 
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
-    """The words before the arguments: program and subcommand."""
+    """Program and subcommand, the words before the arguments."""
     program = list(started[: len(started) - len(arguments)])
     if list(started) == [*program, *arguments]:
         return program
@@ -158,16 +158,16 @@ def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[
 
 
 def _of_memory(error: Exception) -> bool:
-    """Whether memory ran out: PyTorch tells it by the text alone where it has no class for it."""
+    """Whether an error means that memory ran out; PyTorch may tell so only in the text."""
     signs = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)
 
 
 def _of_machine(error: Exception) -> str:
-    """What the machine lacked, and the remedy; empty where an error is none of its making."""
+    """What the machine lacked, and the remedy; empty for other errors."""
     from concurrent.futures.process import BrokenProcessPool
 
-    reason = str(error).partition("\n")[0] or "the machine has no more"
+    reason = str(error).partition("\n")[0] or "the machine has no more memory"
     if isinstance(error, BrokenProcessPool):
         return OF_PROCESSES
     if LOST_LOADER in str(error):
@@ -176,12 +176,12 @@ def _of_machine(error: Exception) -> str:
         return f"{reason.rstrip('.')}; choose the device cpu or auto"
     if not _of_memory(error):
         return ""
-    remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
+    remedy = "" if "lower " in reason else "; choose smaller sizes or batch sizes"
     return f"not enough memory: {reason}{remedy}"
 
 
 def _of_disk(error: Exception) -> str:
-    """What to do where a disk is full, for errors that tell neither file nor remedy."""
+    """Remedy for a full disk, for errors that name neither file nor remedy."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
     if not isinstance(error, OSError) or error.errno not in full:
         return ""
@@ -191,14 +191,14 @@ def _of_disk(error: Exception) -> str:
 
 
 def _without_traceback(text: str) -> str:
-    """What an error says: PyTorch puts the traceback of a loader process before it."""
+    """Error text without the traceback of a loader process that PyTorch puts before it."""
     if _TRACEBACK not in text:
         return text
     return _CLASS.sub("", text.strip().splitlines()[-1])
 
 
 def perform(command: HydraCommand, composed: DictConfig) -> tuple[Any, dict[str, Any]]:
-    """Check the config's values and call the command's task with them; errors come through.
+    """Check the config's values and call the command's task with them; errors are raised.
 
     Returns:
         The task's result, and its arguments; none of a task that takes the whole config.
@@ -221,7 +221,7 @@ def perform(command: HydraCommand, composed: DictConfig) -> tuple[Any, dict[str,
 
 
 def run_task(command: HydraCommand, config: Any) -> float | None:
-    """Check the config's values, call the command's task with them, and print the result.
+    """Check the config's values, call the command's task, and print the result.
 
     See `run_hydra` for errors.
     """

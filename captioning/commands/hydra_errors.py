@@ -1,4 +1,4 @@
-"""Explains in one line why Hydra refuses a command line, with the nearest key or choice."""
+"""Explain in one line why Hydra rejects a command line, with the nearest key or choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_SEVERAL = ("steps", "callbacks", "extra_metrics", "logger")
 OF_CLUSTER = ("joblib", "submitit_local", "submitit_slurm")
 # Parts of Hydra's that have keys of their own where another than the basic one is chosen.
 OF_PACKAGES = {
-    "hydra.launcher": f"hydra/launcher=NAME, of slurm, {', '.join(OF_CLUSTER)}",
+    "hydra.launcher": f"hydra/launcher=NAME, where NAME is slurm, {', '.join(OF_CLUSTER)}",
     "hydra.sweeper": "hydra/sweeper=NAME of an installed sweeper, such as optuna",
 }
 _BELOW = re.compile(r"Key '([^']+)' is not in struct")
@@ -35,7 +35,7 @@ _WORDS = re.compile(r"\s+")
 def explain_hydra_error(
     error: Exception, *, name: str, overrides: Sequence[str], config_dir: str | None = None
 ) -> str:
-    """The problem with a command line, in one line.
+    """Problem with a command line, in one line.
 
     Args:
         error: the error from composing a config: a ``HydraException``, or a ``ValueError`` from
@@ -63,7 +63,7 @@ def explain_hydra_error(
     known = _known_keys(name, others)
     has_policy = "curation.callback" not in known or "curation.callback.policy" in known
     if key.startswith(("curation/", "curation.")) and not has_policy:
-        return f"{key}: curation=none has no such key: choose a policy, such as curation=remove"
+        return f"{key}: curation=none has no such key; choose a policy, such as curation=remove"
     if choice := _to_choose_first(key, known, overrides, config_dir):
         return f"{key}: there is no such key without the choice {choice}"
     if below and key in known:
@@ -77,7 +77,7 @@ def explain_hydra_error(
 
 
 def _no_such_choice(missing: str, overrides: Sequence[str], config_dir: str | None) -> str:
-    """The nearest choices to ``GROUP/CHOICE``, which no folder has."""
+    """Message for a choice ``GROUP/CHOICE`` that does not exist, with the nearest choices."""
     group, _, choice = missing.rpartition("/")
     for override in overrides:  # where the choice itself has a folder: experiment=ssa/flickr30k
         chosen, _, value = override.partition("=")
@@ -93,7 +93,7 @@ def _no_such_choice(missing: str, overrides: Sequence[str], config_dir: str | No
 
 
 def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:
-    """The keys of Hydra's own part, such as of the launcher that is chosen, or how to choose it."""
+    """Message for an unknown key of Hydra's own part, such as of a launcher."""
     config = _composed(name, overrides)
     values: Any = OmegaConf.to_container(config.hydra, resolve=False)
     known = [other for other in _keys(values, "hydra.") if "._" not in other]
@@ -107,7 +107,7 @@ def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:
 
 
 def _unread(overrides: Sequence[str]) -> str:
-    """The first override that Hydra cannot read; empty where it reads all."""
+    """First override that Hydra cannot parse; empty if it parses all."""
     parser = OverridesParser.create()
     for override in overrides:
         try:
@@ -118,7 +118,7 @@ def _unread(overrides: Sequence[str]) -> str:
 
 
 def _to_quote(override: str) -> str:
-    """How to write a value with characters that mean something to Hydra, such as brackets."""
+    """How to quote a value with special characters of Hydra, such as brackets."""
     key, _, value = override.partition("=")
     if value.startswith(("[", "{")):
         example = shlex.quote(f'{key}=["a (b)", c]')
@@ -129,7 +129,7 @@ def _to_quote(override: str) -> str:
 
 
 def _without_value(word: str, name: str) -> str:
-    """What to write for a word without a value, which other commands take as their run folder."""
+    """How to write a word without a value, which other commands take as a run folder."""
     known = _known_keys(name, [])
     if word in known:
         return f"{word} has no value: write {word}=VALUE"
@@ -140,7 +140,7 @@ def _without_value(word: str, name: str) -> str:
 def _to_choose_first(
     key: str, known: Sequence[str], overrides: Sequence[str], config_dir: str | None
 ) -> str:
-    """The choice without which a key of a group's, such as a search or a step, is not there."""
+    """The choice that must be made first for a key of a group, such as a search or a data step."""
     group, _, rest = key.partition(".")
     choice, options = rest.partition(".")[0], choices(group, config_dir) if rest else []
     if group not in OF_SEVERAL or choice not in options:
@@ -158,7 +158,7 @@ def _to_choose_first(
 
 
 def _nearest_key(key: str, known: Sequence[str]) -> str:
-    """Those of the same last word, if few; the nearest of its group; or the nearest of all."""
+    """Similar keys: with the same last word if few, else the nearest of the group or of all."""
     group, _, last = key.rpartition(".")
     same = [other for other in known if other.endswith(f".{last}")]
     depth = min((other.count(".") for other in same), default=0)
@@ -178,7 +178,7 @@ def _nearest_key(key: str, known: Sequence[str]) -> str:
 
 
 def _keys_beside(key: str, known: Sequence[str]) -> str:
-    """The keys of the group of a key, if they are few enough to be read."""
+    """Keys of the same group, if they are few."""
     group = _group(key)
     names = [other.rpartition(".")[2] for other in known if _group(other) == group]
     names = [name for name in names if not name.startswith("_")]
@@ -186,7 +186,7 @@ def _keys_beside(key: str, known: Sequence[str]) -> str:
 
 
 def _nearest_choice(choice: str, options: Sequence[str]) -> str:
-    """The nearest choice, of those in folders also by what comes after the folder."""
+    """Nearest choice; in subfolders also by the name after the folder."""
     names = {option.rpartition("/")[2]: option for option in options}
     near = get_close_matches(choice, options, n=1)
     near = near or [names[name] for name in get_close_matches(choice, names, n=1)]
@@ -210,7 +210,7 @@ def _known_keys(name: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
-    """The config with ``hydra``; where the overrides are wrong, too, without them."""
+    """Config with ``hydra``; without the overrides if they are wrong, too."""
     GlobalHydra.instance().clear()
     try:
         return compose_config(name, overrides, return_hydra_config=True)
@@ -219,7 +219,7 @@ def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
 
 
 def _keys(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """All keys; what refers to others is not followed."""
+    """All keys of a config, without following references."""
     for key, value in values.items():
         yield f"{before}{key}"
         if isinstance(value, dict):

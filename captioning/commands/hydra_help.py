@@ -1,6 +1,6 @@
-"""``--help`` of commands with a Hydra config, read from its files without Hydra.
+"""Print ``--help`` of commands with a Hydra config, read from files without importing Hydra.
 
-Composing the config would cost three times as much, and show the choices of all commands.
+Composing the config would take three times as long, and show the choices of all commands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPTIONS = """\
 
 
 def help_text(command: HydraCommand) -> str:
-    """A command's summary, usage, parts with their choices, and keys."""
+    """Help of a command: summary, usage, parts with their choices, and keys."""
     import yaml
 
     path = config_folder() / f"{command.config}.yaml"
@@ -32,12 +32,12 @@ def help_text(command: HydraCommand) -> str:
     lines += ["", shown_examples(command)] if command.examples else []
     lines += ["", "options:", _OPTIONS]
     groups = dict(_groups(defaults))
-    lines += ["", "parts (the default is marked with *):", *_choices(groups)]
+    lines += ["", "config groups with their choices (* marks the default):", *_choices(groups)]
     return "\n".join([*lines, "", "keys:", *_keys(rest)])
 
 
 def groups_and_keys(config: str) -> tuple[dict[str, list[str]], list[str]]:
-    """A config's groups with their choices, and its own keys."""
+    """Config groups with their choices, and the config's own keys."""
     import yaml
 
     content = yaml.safe_load((config_folder() / f"{config}.yaml").read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def groups_and_keys(config: str) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _head(lines: list[str]) -> tuple[list[str], list[str]]:
-    """The comment that a file begins with, and what follows."""
+    """Comment at the beginning of a file, and the rest of the file."""
     first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     return [line.removeprefix("#").removeprefix(" ") for line in lines[:first]], lines[first:]
 
@@ -64,7 +64,7 @@ def _groups(defaults: Iterable[Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _choices(groups: dict[str, list[str]]) -> Iterator[str]:
-    """A line a group, and a line each for the groups below it."""
+    """One line for a group and for each of its subgroups."""
     for name, chosen in groups.items():
         folder = name.partition("@")[0]
         marked = [f"{choice}*" if choice in chosen else choice for choice in _files(folder)]
@@ -80,7 +80,7 @@ def _config_folders(further: str | None = None) -> list[Path]:
 
 
 def choices(group: str, further: str | None = None) -> list[str]:
-    """All choices of a group, those in its folders too.
+    """All choices of a group, including those in its subfolders.
 
     Args:
         group: such as ``model``.
@@ -117,7 +117,7 @@ def _wrapped(name: str, choices: Iterable[str]) -> str:
 
 
 def _keys(lines: Iterable[str]) -> Iterator[str]:
-    """A file's own keys with their comments, as they stand there."""
+    """Keys of a file with their comments, as written there."""
     shown = False
     for line in lines:
         if line and not line.startswith((" ", "#")):

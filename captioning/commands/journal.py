@@ -1,4 +1,4 @@
-"""``captioning curate journal show|undo|repair``."""
+"""``captioning curate journal show|undo|repair``: print, undo or repair a journal's edits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from captioning.commands.first_look import look_for_journal
 
 def _arguments(parser: ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    show = commands.add_parser("show", help="print what was changed, by epoch, and the edits")
+    show = commands.add_parser("show", help="print the number of edits by epoch, and the edits")
     show.add_argument("journal", help="journal or run folder")
-    show.add_argument("--limit", type=int, default=20, help="edits to print; 0 for all")
+    show.add_argument("--limit", type=int, default=20, help="number of edits to print; 0 for all")
     add_format(show)
     show.set_defaults(run=_show)
 
-    undone = commands.add_parser("undo", help="take edits back (criteria are combined with 'and')")
+    undone = commands.add_parser("undo", help="undo edits that meet all given criteria")
     undone.add_argument("journal", help="journal or run folder")
-    undone.add_argument("--sample-ids", nargs="+", metavar="ID", help="all edits of these samples")
+    undone.add_argument("--sample-ids", nargs="+", metavar="ID", help="edits of these samples")
     undone.add_argument("--epochs", nargs="+", type=int, metavar="K", help="edits of these epochs")
     undone.add_argument("--policy", metavar="NAME", help="edits of this policy")
-    undone.add_argument("--out", help="where the new journal goes; default: in place")
+    undone.add_argument("--out", help="file for the new journal; default: overwrite the old")
     undone.set_defaults(run=_undo)
 
-    repaired = commands.add_parser(
-        "repair", help="drop a last line that was cut off, and edits that stand twice"
-    )
+    repaired = commands.add_parser("repair", help="drop a truncated last line and duplicate edits")
     repaired.add_argument("journal", help="journal or run folder")
     repaired.set_defaults(run=_repair)
 
@@ -65,7 +63,7 @@ def _show(options: Namespace) -> None:
 
 @contextmanager
 def _alone_with(journal: Path) -> Iterator[None]:
-    """Keep a running training out of the journal, where it is a run folder's."""
+    """Lock a run folder's journal against a running training."""
     from captioning.runtime.file_lock import held, lock_of
     from curation.manifest import is_run_folder
 
@@ -88,8 +86,8 @@ def _undo(options: Namespace) -> None:
         )
         write_journal(output, header, (encode(edit) for edit in result.journal))
     print(
-        f"{len(result.undone)} edits undone, {len(result.followed)} that rested on them too, "
-        f"{len(result.journal)} left in {output}"
+        f"{len(result.undone)} edits undone, {len(result.followed)} dependent edits undone with "
+        f"them, {len(result.journal)} edits left in {output}"
     )
 
 
@@ -108,17 +106,17 @@ def _repair(options: Namespace) -> None:
             "programs may have written here; the run's checkpoint holds the edits it trained with"
         )
     _, edits = read_journal(options.journal)  # nothing is called whole that cannot be read
-    print(f"the journal is whole: {len(edits)} edits")
+    print(f"the journal is intact: {len(edits)} edits")
 
 
 def _print(line: str) -> None:
-    """Print text of a file, which may come from anybody, without codes that a terminal obeys."""
+    """Print text of an untrusted file without terminal control codes."""
     print("".join(c if c.isprintable() else repr(c)[1:-1] for c in line))
 
 
 JOURNAL = PlainCommand(
     name="curate journal",
-    summary="Show the journal of a run's edits, undo some of them, or repair it.",
+    summary="Show, undo or repair the edits in a run's journal.",
     examples=(
         "curate journal show runs/my_run/seed0 --format json",
         "curate journal undo runs/my_run/seed0 --epochs 3",

@@ -1,4 +1,4 @@
-"""The command ``captioning``: finds the subcommand and runs it."""
+"""The command ``captioning``: find the subcommand and run it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ WRONG_USAGE = 2  # as argparse ends
 
 
 class _Commands(Mapping[str, Command]):
-    """All commands by name."""
+    """All commands by name, imported on first use."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -114,11 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand.
 
     Args:
-        arguments: those after ``captioning``; None takes the program's own.
+        arguments: arguments after ``captioning``; None: those of the program.
 
     Returns:
-        The exit status: 0, 1 after an error, printed in a line, 2 after wrong usage, 130 after
-        Ctrl+C.
+        The exit status: 0, 1 after an error (printed in one line), 2 after wrong usage, 130 after
+            Ctrl+C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     set_up_openmp()  # before torch is imported
@@ -140,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     command, rest = find_command(arguments)
     if isinstance(command, HydraCommand) and (near := _meant(command, rest)):
-        print(f"captioning: there is no command {command.name} {rest[0]}; {near}", file=sys.stderr)
+        print(f"captioning: {command.name} has no subcommand {rest[0]}; {near}", file=sys.stderr)
         return WRONG_USAGE
     if isinstance(command, HydraCommand):
         from captioning.commands.hydra_command import run_hydra
@@ -156,7 +156,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
-    """The subcommand that arguments begin with, and the arguments after its name."""
+    """Subcommand at the beginning of the arguments, and the remaining arguments."""
     for length in (2, 1):
         command = COMMANDS.get(" ".join(arguments[:length]))
         if command is not None:
@@ -165,7 +165,7 @@ def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
 
 
 def _meant(command: HydraCommand, rest: Sequence[str]) -> str:
-    """Which subcommand a word after a command was meant to be, if it is no KEY=VALUE."""
+    """Subcommand that a mistyped word probably means, if the word is not KEY=VALUE."""
     if not rest or "=" in rest[0] or not rest[0][:1].isalpha():
         return ""
     below = [name for name in COMMANDS if name.startswith(f"{command.name} ")]
@@ -174,7 +174,7 @@ def _meant(command: HydraCommand, rest: Sequence[str]) -> str:
 
 
 def show_commands(arguments: Sequence[str]) -> int:
-    """Print all subcommands, or those below a word such as ``curate``, or an error."""
+    """Print all subcommands, or those of a word such as ``curate``, or an error."""
     words = [word for word in arguments if word not in HELP]
     below = [name for name in COMMANDS if words and name.startswith(f"{words[0]} ")]
     if len(words) > bool(below):
@@ -182,9 +182,9 @@ def show_commands(arguments: Sequence[str]) -> int:
         if not below and name not in RENAMED:
             name = words[0]
         near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "captioning --help lists all"
+        hint = f"did you mean {near[0]!r}?" if near else "captioning --help lists all commands"
         hint = f"it is now {RENAMED[name]!r}" if name in RENAMED else hint
-        print(f"captioning: there is no command {name!r}; {hint}", file=sys.stderr)
+        print(f"captioning: {name!r} is not a command; {hint}", file=sys.stderr)
         return WRONG_USAGE
     print(overview(below))
     return 0 if HELP & set(arguments) else WRONG_USAGE
@@ -193,7 +193,7 @@ def show_commands(arguments: Sequence[str]) -> int:
 def run_plain(
     command: PlainCommand, arguments: Sequence[str], *, program: str = "captioning "
 ) -> int:
-    """Parse a command's options and call it; see `main` for the status."""
+    """Parse a command's options and call the command; see `main` for the status."""
     parser = ArgumentParser(prog=f"{program}{command.name}", description=command.summary)
     command.add_arguments(parser)
     if command.examples:
@@ -222,11 +222,11 @@ def run_plain(
 
 
 def overview(names: Iterable[str] = ()) -> str:
-    """The subcommands of these names with a line each.
+    """Subcommands of these names, with one line each.
 
     Args:
-        names: the commands to list; empty: all by group, where commands of two words share a line a
-            family.
+        names: commands to list; empty: all by group, with two-word commands of a family in one
+            line.
     """
     lines = ["usage: captioning COMMAND ..., captioning COMMAND --help"]
     if names := list(names):

@@ -1,4 +1,4 @@
-"""Imports in less time: a command of seconds spends most of them on importing."""
+"""Speed up imports, which take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TAKEN = {
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """No garbage is collected while modules are imported.
+    """Disable garbage collection while modules are imported.
 
-    Nearly all that an import makes is kept: searching it for garbage took a fifth of the time.
+    Nearly all objects of an import are kept, and the search for garbage took a fifth of the time.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -38,8 +38,8 @@ def quick_imports() -> Iterator[None]:
 def import_torchmetrics_late() -> None:
     """Let ``import torchmetrics`` load only the modules that are used.
 
-    The package is the real one, and loads as always when anything but `_TAKEN` is asked of it.
-    Nothing is done where it has been imported already or is not installed.
+    The real package loads completely when anything but `_TAKEN` is used. Nothing changes if it is
+    already imported or not installed.
     """
     spec = None if "torchmetrics" in sys.modules else importlib.util.find_spec("torchmetrics")
     if spec is None or spec.loader is None:

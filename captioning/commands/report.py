@@ -1,4 +1,4 @@
-"""``captioning report``: shows the results of runs as pages and figures."""
+"""``captioning report``: write pages and figures on the results of runs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NUM_PICTURES = 600
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, help="run folder; several, or folders of them: compared")
-    add("--out", type=Path, help=f"the page; default RUN/report.html, of several {SEVERAL}")
+    add("runs", nargs="+", type=Path, help="run folder; several folders are compared")
+    add("--out", type=Path, help=f"page; default RUN/report.html, for several {SEVERAL}")
     add("--pictures", type=int, default=NUM_PICTURES, help="photos on the page of edits (600)")
-    add("--no-figures", action="store_true", help="no SVG and PDF beside the page")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
+    add("--no-figures", action="store_true", help="write no SVG and PDF beside the page")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _report(options: Namespace) -> int:
@@ -77,7 +77,7 @@ def _report_one(folder: Path, options: Namespace) -> int:
 
 
 def _require_plugins(folder: Path, given: Sequence[str]) -> None:
-    """Refuse to write a page without what the user's packages read over one that has it."""
+    """Raise an error if a page would lack data of the user's packages that the old page has."""
     from captioning.results.folder_config import read_folder_config
 
     try:
@@ -116,7 +116,7 @@ def _figures(runs: list[Any], page: Path, in_run: bool, options: Namespace) -> N
 
 
 def _tell(page: Path, notes: Sequence[str]) -> int:
-    """Name the page, and what of the runs is not on it; returns the exit status."""
+    """Print the page's location and what it leaves out; return the exit status."""
     for note in notes:
         print(f"report: {note}", file=sys.stderr)
     print(f"{page}: {_size(page)}; open it in a browser")
@@ -132,7 +132,7 @@ def _size(path: Path) -> str:
 
 
 def _defaults() -> Mapping[str, Any]:
-    """The config of a training without any choice."""
+    """Default config of a training."""
     from omegaconf import OmegaConf
 
     from captioning.config.compose import compose_config
@@ -142,14 +142,14 @@ def _defaults() -> Mapping[str, Any]:
 
 
 def report_ended(settings: TrainSettings, datamodule: Any) -> None:
-    """Write the page of a run that has ended, if its settings want it.
+    """Write the page of a finished run, if its settings ask for a page.
 
-    The run is finished, so nothing that goes wrong here may make it fail.
+    Errors are logged but not raised, as the run itself is finished.
 
     Args:
         settings: the run's settings.
-        datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`; None: the run had
-            ended before, and the page is written where it is missing.
+        datamodule: the run's `captioning.data.batches.datamodule.CaptionDataModule`; None: the run
+            had ended before, and only a missing page is written.
     """
     if not settings.report:
         return
@@ -174,7 +174,7 @@ def report_ended(settings: TrainSettings, datamodule: Any) -> None:
 
 REPORT = PlainCommand(
     name="report",
-    summary="Show what happened in a run, or compare several, as an HTML page and figures.",
+    summary="Show the events and results of a run, or compare runs, as an HTML page and figures.",
     examples=(
         "report runs/my_run/seed0",
         "report runs --out comparison.html",

@@ -14,19 +14,19 @@ TABLE_FORMATS = ("csv", "json", "latex", "md")
 
 def _table_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("runs", nargs="+", help="run folders, folders that hold some, or files of records (.jsonl)")
+    add("runs", nargs="+", help="run folders, folders of runs, or files of records (.jsonl)")
     add("--only", nargs="+", default=[], metavar="NAME", help="runs of these names (with * and ?)")
     add("--group", nargs="+", default=["run_name"], help="config keys")
-    add("--metrics", nargs="+", help="columns; default: those of most papers")
-    add("--split", default="test", help="part of metrics.json")
+    add("--metrics", nargs="+", help="metrics of the columns; default: those of most papers")
+    add("--split", default="test", help="split in metrics.json")
     add("--percent", action="store_true", help="scores times 100")
-    add("--digits", type=int, help="after the point")
-    add("--best", action="store_true", help="the best of each column in bold")
-    add("--lower", nargs="+", default=[], help="metrics of which the lowest is the best")
+    add("--digits", type=int, help="number of decimals")
+    add("--best", action="store_true", help="mark the best of each column in bold")
+    add("--lower", nargs="+", default=[], help="metrics whose lowest value is the best")
     add("--against", nargs="+", metavar="VALUE", help="row to compare with: its values of --group")
     add("--published", type=Path, help="YAML file of published scores: {row: {metric: score}}")
     add("--format", choices=TABLE_FORMATS, default="md")
-    add("--into", type=Path, help="file to put it into, between its marks")
+    add("--into", type=Path, help="file that receives the table, between its marks")
 
 
 def _table(options: Namespace) -> None:
@@ -46,8 +46,8 @@ def _table(options: Namespace) -> None:
 
 
 def _record_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the files of records")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of record files")
     parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
 
 
@@ -66,7 +66,7 @@ def _record(options: Namespace) -> None:
 
 TABLE = PlainCommand(
     name="table",
-    summary="Make a table from run folders, or from records of runs.",
+    summary="Build a table from run folders or from records of runs.",
     examples=(
         "table runs --percent --best",
         "table runs --group model.name --format json",
@@ -76,7 +76,7 @@ TABLE = PlainCommand(
 )
 RECORD = PlainCommand(
     name="record",
-    summary="Keep what tables are built from of finished runs, a line a run.",
+    summary="Record the results of finished runs for tables, one line per run.",
     examples=(
         "record runs --out records",
         "record runs --out records --per-image CIDEr-D",

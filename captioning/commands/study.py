@@ -1,4 +1,4 @@
-"""``captioning curate study``: people annotate pictures in Label Studio."""
+"""``captioning curate study``: let people annotate images in Label Studio."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from captioning.commands.command import PlainCommand
 from captioning.runtime.files import is_taken
 
 REMOVED = {
-    "store": "give what Label Studio exported, or an earlier study.sqlite, as --answers FILE",
+    "store": "give the export of Label Studio, or an earlier study.sqlite, as --answers FILE",
     "host": "people annotate in Label Studio: write its tasks by --out FOLDER",
     "port": "people annotate in Label Studio: write its tasks by --out FOLDER",
 }
@@ -18,16 +18,16 @@ REMOVED = {
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("images", help="folder with manifest.jsonl or .csv, or a run folder")
-    add("--out", metavar="FOLDER", help="write tasks for Label Studio; new or empty")
-    add("--root", metavar="FOLDER", help="that pictures are served from")
-    add("--url", metavar="ADDRESS", help="before their paths below the root")
-    add("--answers", metavar="FILE", help="what Label Studio exported as JSON")
-    add("--results", metavar="FOLDER", help="write what the answers say")
-    add("--within", nargs="+", default=[], help="further folders of pictures")
-    add("--sets", type=int, default=5, help="at most (5)")
-    add("--set-size", type=int, default=20, help="pictures of a set (20)")
-    add("--seed", type=int, default=0, help="of the division into sets (0)")
-    add("--annotations", type=int, default=3, help="wanted of a picture (3)")
+    add("--out", metavar="FOLDER", help="new or empty folder for Label Studio tasks")
+    add("--root", metavar="FOLDER", help="root folder that images are served from")
+    add("--url", metavar="ADDRESS", help="URL prefix of image paths below the root")
+    add("--answers", metavar="FILE", help="JSON export of Label Studio")
+    add("--results", metavar="FOLDER", help="folder for the results of the answers")
+    add("--within", nargs="+", default=[], help="further folders of images")
+    add("--sets", type=int, default=5, help="maximum number of sets (5)")
+    add("--set-size", type=int, default=20, help="images per set (20)")
+    add("--seed", type=int, default=0, help="seed of the division into sets (0)")
+    add("--annotations", type=int, default=3, help="number of annotations per image (3)")
     for name in REMOVED:
         add(f"--{name}", help=SUPPRESS)
 
@@ -35,7 +35,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _check(options: Namespace) -> None:
     for name, successor in REMOVED.items():
         if getattr(options, name) is not None:
-            raise ValueError(f"--{name} was removed; {successor} (docs/cards/study.md)")
+            raise ValueError(f"--{name} no longer exists; {successor} (docs/cards/study.md)")
     if options.out is None and options.results is None:
         raise ValueError(
             "write tasks for Label Studio by --out FOLDER, or what people answered by "
@@ -76,7 +76,7 @@ def _call(options: Namespace) -> None:
 
 STUDY = PlainCommand(
     name="curate study",
-    summary="Let people annotate the errors of pictures in Label Studio.",
+    summary="Let people annotate the errors of images in Label Studio.",
     examples=(
         "curate study pictures --out tasks",
         "curate study pictures --answers answers.json --results results",

@@ -1,4 +1,4 @@
-"""``captioning curate suspects|corrections``: captions to annotation tools and back."""
+"""``captioning curate suspects|corrections``: exchange captions with annotation tools."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from captioning.runtime.files import is_taken
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("source", help="folder that captioning check wrote, or a run")
+    add("source", help="folder written by captioning check, or a run folder")
     add("--export", choices=("fiftyone", "label-studio"), required=True)
-    add("folder", nargs="?", help="new or empty, for the tasks (also --out)")
+    add("folder", nargs="?", help="new or empty folder for the tasks (also --out)")
     add("--out", metavar="FOLDER", help=SUPPRESS)
-    add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
-    add("--root", metavar="FOLDER", help="label-studio: that photos are served from")
-    add("--url", metavar="ADDRESS", help="label-studio: before their paths below the root")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
+    add("--top", type=int, metavar="N", help="with a run: the N captions of highest loss")
+    add("--root", metavar="FOLDER", help="label-studio: root folder that photos are served from")
+    add("--url", metavar="ADDRESS", help="label-studio: URL prefix of photo paths below the root")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _suspects(options: Namespace) -> None:
     if (options.out is None) == (options.folder is None):
-        raise ValueError("FOLDER: name one new folder for the output")
+        raise ValueError("FOLDER: give one new folder for the output")
     look_for_suspects(options.source)
     with quick_imports():
         from curation.review.suspects.label_studio import LOCAL_FILES, write_label_studio
@@ -62,15 +62,15 @@ def _suspects(options: Namespace) -> None:
 
 def _corrections_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("decisions", help="what Label Studio exported as JSON")
-    add("source", help="the folder of photos that was checked, or the run")
-    add("folder", help="new folder for the corrected set")
+    add("decisions", help="JSON export of Label Studio")
+    add("source", help="folder of photos that was checked, or the run folder")
+    add("folder", help="new folder for the corrected dataset")
     add("--format", choices=EXPORT_FORMATS, default="coco")
     add_photo_arguments(parser)
     add_part(parser)
     add_held_out(parser)
-    add("--cache", metavar="FOLDER", help="where hashes of photos are kept (cache)")
-    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
+    add("--cache", metavar="FOLDER", help="folder for cached hashes of photos (cache)")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="your own packages to import")
 
 
 def _corrections(options: Namespace) -> None:
@@ -105,7 +105,7 @@ SUSPECTS = PlainCommand(
 )
 CORRECTIONS = PlainCommand(
     name="curate corrections",
-    summary="Write a set with what people decided in Label Studio.",
+    summary="Write a dataset with the decisions made in Label Studio.",
     examples=(
         "curate corrections answers.json my_photos corrected",
         "curate corrections answers.json my_photos corrected --format jsonl",

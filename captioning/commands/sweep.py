@@ -1,9 +1,9 @@
-"""A sweep (``-m``): no job begins before all are checked, none ends the others, a table at the end.
+"""Sweeps (``-m``): check all jobs first, isolate their errors, and print a table at the end.
 
-`run_hydra` makes a `Sweep`; Hydra's callback, which the command's config names, begins and ends it.
+`run_hydra` creates a `Sweep`; Hydra's callback, named in the command's config, begins and ends it.
 
-`Checker` composes and checks the jobs before any of them begins; `report_sweep` shows a table of
-the finished runs, and the outcome of every job.
+`Checker` composes and checks all jobs before the first starts; `report_sweep` shows a table of
+finished runs and the state of every job.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ MAX_ERROR = 300  # characters of an error in a table; all of it is in the run's 
 
 
 class SweepCallback(Callback):
-    """Callbacks that Hydra calls at the beginning and at the end of a sweep."""
+    """Callback that Hydra calls at the beginning and at the end of a sweep."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Check all jobs before the first begins."""
+        """Check all jobs before the first starts."""
         for sweep in _current:
             try:
                 sweep.begin(config)
@@ -76,18 +76,18 @@ class SweepCallback(Callback):
                 )
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the table."""
+        """Print and write the sweep's table."""
         for sweep in _current:
             sweep.end()
 
 
 class Sweep:
-    """The jobs of one command.
+    """Jobs of one sweep command.
 
     Args:
-        command: the command that the jobs run.
+        command: command that the jobs run.
         line: the command line, for the report.
-        full_error: show where an error of the launcher was raised.
+        full_error: whether to show tracebacks of launcher errors.
         config_dir: folder of the user's own configs, ``--config-dir``.
     """
 
@@ -102,10 +102,10 @@ class Sweep:
         self.num_lost = 0  # jobs that did not finish, once it has ended
 
     def begin(self, config: DictConfig) -> None:
-        """Compose and check every job; give the sweep its name.
+        """Compose and check every job, and name the sweep.
 
         Raises:
-            SystemExit: a wrong config, or two jobs with one folder; nothing was started.
+            SystemExit: a config is wrong, or two jobs share a folder; no job was started.
         """
         if config.hydra.runtime.choices.get("hydra/launcher") == "slurm":
             _check_devices(OmegaConf.select(config, "trainer.devices", default=1), self.name)
@@ -135,7 +135,7 @@ class Sweep:
         self.is_open = True
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
-        """Keep the error of a job that could not keep one itself, as a queue ended it."""
+        """Record the error of a job that could not record one itself, as a queue ended it."""
         from captioning.results.run_folder import failure_of, keep_failure
 
         for job in self._jobs:
@@ -143,7 +143,7 @@ class Sweep:
                 keep_failure(job.run, error)
 
     def end(self) -> None:
-        """Print and write the report, once."""
+        """Print and write the report, only once."""
         if not self.is_open:
             return
 
@@ -155,17 +155,17 @@ class Sweep:
 
 
 def _check_devices(devices: Any, name: str) -> None:
-    """Slurm is asked for a task a device, so their number must be known."""
+    """Check that the number of devices is known, as Slurm gets a task per device."""
     if not isinstance(devices, int) or devices < 1:
         sys.exit(
-            f"{name}: trainer.devices={devices}: under hydra/launcher=slurm it must be a number of "
+            f"{name}: trainer.devices={devices}: with hydra/launcher=slurm it must be a number of "
             "at least 1, as each device is a task of the job; no job was queued"
         )
 
 
 @contextmanager
 def sweeping(sweep: Sweep) -> Iterator[None]:
-    """Let Hydra's callback begin and end the sweep; one that ends early has its report, too.
+    """Let Hydra's callback begin and end the sweep; a sweep that ends early is reported, too.
 
     Raises:
         SystemExit: a job did not finish; the status is 1.
@@ -197,12 +197,12 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
 
 def _launcher_error(error: Exception) -> str:
     if type(error).__name__ == "TerminatedWorkerError":  # joblib's, which need not be installed
-        return "a job was killed, perhaps for want of memory, and joblib ends all with one"
+        return "a job was killed, perhaps for lack of memory, and joblib then ends all jobs"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def is_job_of_sweep() -> bool:
-    """Whether this is a job of a sweep whose jobs do not end each other."""
+    """Whether this is a job of a sweep in which a failed job does not end the others."""
     if not HydraConfig.initialized():
         return False
     hydra = HydraConfig.get()
@@ -212,12 +212,12 @@ def is_job_of_sweep() -> bool:
 
 
 def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | None:
-    """Run a job of a sweep; an error is kept in its folder and ends it alone.
+    """Run a job of a sweep; an error is recorded in the job's folder and ends only this job.
 
     Args:
         name: the command's name, for messages.
         run: the job's folder.
-        task: the function that it calls.
+        task: the function that the job calls.
 
     Raises:
         SystemExit, KeyboardInterrupt: a signal or the user stopped a job, which ends the sweep.
@@ -241,7 +241,7 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
 
 
 def _leave_nothing(environment: Mapping[str, str]) -> None:
-    """Undo what would make the next job in this process take part in the group of this one."""
+    """Reset state that would make the next job in this process join this job's process group."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
@@ -251,12 +251,12 @@ def _leave_nothing(environment: Mapping[str, str]) -> None:
 
 
 def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
-    """A name that is the same whenever the sweep is started again.
+    """Name of a sweep, the same whenever the sweep is started again.
 
     Args:
-        task: overrides of the whole sweep; their order and settings that change no result do not
-            count.
-        jobs: those of each job.
+        task: overrides of the whole sweep; their order, and settings without effect on results, are
+            ignored.
+        jobs: overrides of each job.
     """
     from captioning.results.run_folder import FREE_KEYS
 
@@ -268,13 +268,13 @@ def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
 
 class Checker:
-    """Composes jobs and collects their errors.
+    """Compose jobs and collect their errors.
 
     Args:
         config: the sweep's config, with ``hydra``.
         loader: Hydra's loader of configs.
         name: the name of the command's config.
-        check: refuses a job's config by an error.
+        check: function that raises an error for an invalid config.
         config_dir: folder of the user's own configs, ``--config-dir``.
     """
 
@@ -292,11 +292,11 @@ class Checker:
         self.errors: dict[str, list[Values]] = {}
 
     def jobs(self, overrides: Sequence[Sequence[str]]) -> list[Job]:
-        """The jobs with these overrides; those that are wrong are left out.
+        """Jobs with these overrides, without jobs that have a wrong config.
 
         Raises:
-            ValueError: jobs with wrong configs, an error a line with the jobs that have it; or two
-                jobs that would share a folder.
+            ValueError: jobs have wrong configs (one line per error, with its jobs), or two jobs
+                would share a folder.
         """
         values = swept_values(overrides)
         jobs = [self._job(o, v) for o, v in zip(overrides, values, strict=True)]
@@ -332,7 +332,7 @@ class Checker:
 
 
 def sweep_lines(params: Mapping[str, Any] | None, task: Sequence[str]) -> list[str]:
-    """The overrides of a whole sweep, with those that are read with its jobs alone.
+    """Overrides of a whole sweep, including those that only its jobs read.
 
     Args:
         params: the parameters of Hydra's sweeper.
@@ -343,14 +343,14 @@ def sweep_lines(params: Mapping[str, Any] | None, task: Sequence[str]) -> list[s
 
 
 def sweep_overrides(lines: Sequence[str], loader: ConfigLoader) -> list[list[str]]:
-    """The overrides of every job of Hydra's own sweeper, in its order.
+    """Overrides of every job of Hydra's own sweeper, in its order.
 
     Args:
         lines: the lines of the whole sweep, from `sweep_lines`.
         loader: Hydra's loader of configs.
 
     Raises:
-        HydraException: a sweep over a range of real numbers, which that sweeper refuses.
+        HydraException: the sweep is over a range of real numbers, which is not supported.
     """
     values: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides([*lines]):
@@ -385,7 +385,7 @@ def _error_lines(errors: Mapping[str, Sequence[Values]], jobs: Sequence[Values])
 
 
 def _blamed(members: Sequence[Values], jobs: Sequence[Values]) -> str:
-    """The overrides that all jobs with an error share and no others have; or those jobs."""
+    """Overrides that all jobs with an error share and no other jobs have; else the jobs' names."""
     if len(members) == len(jobs):
         return "in all jobs" if len(jobs) > 1 else "in the job"
     shared = dict(set.intersection(*(set(values.items()) for values in members)))
@@ -433,13 +433,13 @@ def _is_choice(key: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job of a sweep.
+    """Job of a sweep.
 
     Attributes:
         overrides: overrides on the command line, such as ``"optimizer.lr=1e-3"``.
         values: the values of the swept keys.
-        run: its folder.
-        was_finished: before the sweep began.
+        run: folder of the job.
+        was_finished: whether the job was finished before the sweep began.
     """
 
     overrides: tuple[str, ...]
@@ -449,11 +449,11 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The overrides that tell it from the others, as they are typed."""
+        """Overrides that distinguish this job from the others, as typed."""
         return shlex.join(f"{key}={value}" for key, value in self.values.items())
 
     def state(self) -> tuple[str, str]:
-        """The outcome, and the error if it failed."""
+        """State of the job, and its error if it failed."""
         try:
             error = failure_of(self.run)
             finished = RunFolder(self.run).finished()
@@ -468,12 +468,12 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A sweep's report as text.
+    """Report on a sweep as text.
 
     Attributes:
         states: number of jobs by state.
         short: table and failed jobs, for the terminal.
-        page: all of it, for ``sweep.md``.
+        page: complete report, for ``sweep.md``.
         csv: the table's numbers; None without a finished run.
     """
 
@@ -484,13 +484,13 @@ class Report:
 
 
 def report_sweep(jobs: Sequence[Job], *, name: str, command: str) -> Report:
-    """The report of a sweep as its folders are now.
+    """Build the report of a sweep from the present state of its folders.
 
     Rows are the combinations of the swept values, pooled over seeds: mean and sample standard
     deviation. Runs that have not ended are left out of the table and listed.
 
     Args:
-        jobs: all of them, in order.
+        jobs: all jobs, in order.
         name: the sweep's name.
         command: the command that started it.
     """
@@ -517,7 +517,7 @@ def report_sweep(jobs: Sequence[Job], *, name: str, command: str) -> Report:
 
 
 def write_report(folder: Path, report: Report) -> None:
-    """``sweep.md`` and, if a run has finished, ``sweep.csv``."""
+    """Write ``sweep.md`` and, if a run has finished, ``sweep.csv``."""
     write_text(folder / "sweep.md", report.page)
     if report.csv is not None:
         write_text(folder / "sweep.csv", report.csv)
@@ -541,7 +541,7 @@ def _short(error: str) -> str:
 
 
 def _table(jobs: Sequence[Job], command: str) -> tuple[Table | None, str]:
-    """The table of finished jobs, or why there is none."""
+    """Table of finished jobs, or why there is none."""
     if not jobs:
         return None, "No job has finished, so there is no table."
     if all(ended_untested(job.run) for job in jobs):
@@ -558,7 +558,7 @@ def _table(jobs: Sequence[Job], command: str) -> tuple[Table | None, str]:
 
 
 def _columns(jobs: Sequence[Job], runs: Sequence[Run]) -> dict[str, str]:
-    """Headings of the table's first columns by their key in the config of `_with_values`."""
+    """Headings of the table's first columns, by key in the config of `_with_values`."""
     keys = list(dict.fromkeys(key for job in jobs for key in job.values if key != POOLED))
     columns = {f"{_VALUES}.{number}": key for number, key in enumerate(keys)}
     if len({run.setting("data.name") for run in runs}) == 1:
@@ -568,7 +568,7 @@ def _columns(jobs: Sequence[Job], runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _with_values(job: Job) -> Run:
-    """A run whose config holds the swept values as they were typed, numbered."""
+    """Run whose config holds the numbered swept values as typed."""
     run = read_run(job.run)
     values = [value for key, value in job.values.items() if key != POOLED]
     numbered = {str(number): value for number, value in enumerate(values)}
@@ -576,7 +576,7 @@ def _with_values(job: Job) -> Run:
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
-    """All scores of the runs, those of most papers first."""
+    """All metrics of the runs, those of most papers first."""
     names = dict.fromkeys(name for run in runs for name in run.scores("test", "corpus"))
     return [
         *(n for n in DEFAULT_METRICS if n in names),
@@ -585,7 +585,7 @@ def _metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def _readable(table: Table) -> Table:
-    """The table with its first columns alone."""
+    """Table with only its first columns."""
     shown = [
         name for name in table.metrics if name not in LEFT_OUT or "BLEU-4" not in table.metrics
     ]
@@ -593,5 +593,5 @@ def _readable(table: Table) -> Table:
     places = [table.metrics.index(name) for name in shown]
     rows = [replace(row, cells=tuple(row.cells[place] for place in places)) for row in table.rows]
     number = len(table.metrics) - len(shown)
-    further = (f"further scores: {number} more are in sweep.csv",) if number else ()
+    further = (f"further scores: sweep.csv has {number} more",) if number else ()
     return replace(table, metrics=tuple(shown), rows=tuple(rows), head=(*table.head, *further))

@@ -1,7 +1,7 @@
-"""Keys that only choices of a sweep have: ``curation.select.ratio`` of ``curation=track,remove``.
+"""Pass keys that only a sweep's choices have to its jobs: ``curation.select.ratio``.
 
-Hydra composes a sweep's config first without the groups that are swept, and refuses such keys. In
-``hydra.sweeper.params`` an override is read with the jobs alone.
+Hydra first composes a sweep's config without the swept groups, and rejects keys of their choices.
+Overrides in ``hydra.sweeper.params`` are only read by the jobs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ UNKNOWN_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'
 def with_keys_of_jobs(
     name: str, overrides: Sequence[str], config_dir: str | None = None
 ) -> list[str]:
-    """A sweep's command line on which the keys that it lacks itself are given to its jobs alone.
+    """Command line of a sweep in which keys unknown to its own config are passed to its jobs.
 
-    Where something else is wrong with it, which Hydra tells, it stays as it is.
+    A command line with other errors, which Hydra reports, is unchanged.
 
     Args:
         name: the command's config.
@@ -47,7 +47,7 @@ def with_keys_of_jobs(
 
 
 def _unknown_key(overrides: Sequence[str], name: str, config_dir: str | None) -> str:
-    """The first key that the sweep's own config refuses; empty where there is none."""
+    """First key that the sweep's own config rejects; empty if there is none."""
     try:
         with composing():
             GlobalHydra.instance().config_loader().load_configuration(

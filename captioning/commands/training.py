@@ -74,7 +74,7 @@ def _show_trained(run: TrainedRun, arguments: Mapping[str, Any]) -> float | None
 
 
 def _tell_of_scenes(data: str | None) -> None:
-    """Say that a training uses generated scenes, where nobody has asked for them."""
+    """Log that a training uses generated scenes, if nobody has asked for them."""
     from hydra.core.hydra_config import HydraConfig
     from pytorch_lightning.utilities import rank_zero_only
 
@@ -126,7 +126,7 @@ def _demo(options: Namespace) -> int:
 
 
 def _write_demo_page(compared: Comparison, summary: str, path: Path) -> None:
-    """Write the page of both runs, with a sample of what curation removed."""
+    """Write the page of both runs, with a sample of the captions that curation removed."""
     from captioning.miniworld.captions import cut_at_wrong_words, scene_of
     from curation.record import changes
     from curation.review.runs.reading import read_finished_run
@@ -152,7 +152,7 @@ def _write_demo_page(compared: Comparison, summary: str, path: Path) -> None:
 
 
 def open_in_browser(page: Path) -> bool:
-    """Open a page in a browser with a window, where a person sits before one."""
+    """Open a page in a browser, if a person works at this machine with a window system."""
     has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, DISPLAYS))
     return sys.stdout.isatty() and has_display and webbrowser.open(page.absolute().as_uri())
 
@@ -173,7 +173,7 @@ def _show_heads(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
 
 TRAIN = HydraCommand(
     name="train",
-    summary="Train a captioner, test it, and leave a run folder.",
+    summary="Train a captioner, test it, and write a run folder.",
     examples=(
         "train my_photos",
         "train data=flickr8k model=updown_small num_epochs=20 seed=1",
@@ -186,7 +186,7 @@ TRAIN = HydraCommand(
 )
 FIND_LR = HydraCommand(
     name="find-lr",
-    summary="Suggest a learning rate for a training by a short sweep; takes its settings.",
+    summary="Suggest a learning rate by a short sweep; takes a training's settings.",
     examples=(
         "find-lr my_photos",
         "find-lr data=miniworld model=updown_tiny",

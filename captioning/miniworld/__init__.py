@@ -1,1 +1,1 @@
-"""MiniWorld, the embedded default data set: generated scenes with captions, boxes and graphs."""
+"""MiniWorld, the built-in default dataset: generated scenes with captions, boxes and graphs."""

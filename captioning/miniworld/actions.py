@@ -1,4 +1,4 @@
-"""Actions of objects: how each is drawn, and its verb in three forms."""
+"""Actions of objects: the icon of each, and its verb in three forms."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """An action that a picture can show.
+    """Action that an image can show.
 
     Attributes:
         verbs: ``(third person, plain, -ing)`` forms, most usual first; the last may stand alone.
-        icon: the picture that shows it; None keeps the class's own.
-        mark: mark drawn beside it: ``"speed"``, ``"sleep"``, ``"jump"`` or ``""``.
+        icon: icon that shows the action; None: the class's own icon.
+        mark: mark drawn beside the object: ``"speed"``, ``"sleep"``, ``"jump"`` or ``""``.
         zone: place of the action; None: the class's own.
-        places: the only places where it happens; empty for any.
-        roles: nouns for a person doing it, such as "skier"; they imply the action.
-        scale: height of the action's picture as a share of the class's.
+        places: the only places where the action happens; empty: any place.
+        roles: nouns for a person who does it, such as "skier", which imply the action.
+        scale: height of the action's icon as a share of the class's icon.
     """
 
     verbs: tuple[tuple[str, str, str], ...]

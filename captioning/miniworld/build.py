@@ -1,6 +1,6 @@
-"""Drawing a MiniWorld split into a folder: completely or not at all, by any number of processes.
+"""Draw a MiniWorld split into a folder, atomically and with any number of processes.
 
-`describe` and `contact_sheet` show such scenes: ``captioning miniworld sheet``.
+`describe` and `contact_sheet` show scenes, as in ``captioning miniworld sheet``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from captioning.runtime.sharing import end_with_parent
 from captioning.text.word_forms import words_of
 
 VERSION = 3
-"""Raised whenever the same settings would give other scenes, captions or pictures."""
+"""Version, raised whenever the same settings would give other scenes, captions or images."""
 
 
 LICENCE = "pictures drawn with icons of Font Awesome 6 Free by Fonticons, Inc., CC BY 4.0"
@@ -49,7 +49,7 @@ CHUNK = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that the bytes of a split depend on; the folder's name is made of it."""
+    """Settings on which the bytes of a split depend; the folder's name is derived from them."""
 
     split: str
     num_scenes: int
@@ -59,16 +59,16 @@ class Settings:
     font: str = ""
 
     def folder_name(self) -> str:
-        """A name that differs whenever the contents do."""
+        """Name of a folder, which differs whenever the contents differ."""
         digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
         return f"{self.split}-{self.num_scenes}x{self.size}-seed{self.seed}-{digest[:8]}"
 
 
 def make_settings(*, split: str, num_scenes: int, seed: int, size: int) -> Settings:
-    """Checked settings for the code and font at hand.
+    """Validate settings and add the versions of code and font.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of its range.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
@@ -81,20 +81,20 @@ def make_settings(*, split: str, num_scenes: int, seed: int, size: int) -> Setti
 
 
 def render(settings: Settings, index: int) -> tuple[Scene, tuple[Caption, ...], Drawing]:
-    """Scene number ``index`` with its captions and picture: a pure function."""
+    """Create scene number ``index`` with its captions and image; a pure function."""
     scene = sample_scene(seed=settings.seed, split=settings.split, index=index)
     captions = make_captions(scene, seed=settings.seed, split=settings.split, index=index)
     return scene, captions, draw_scene(scene, size=settings.size)
 
 
 def make_captions(scene: Scene, *, seed: int, split: str, index: int) -> tuple[Caption, ...]:
-    """The captions that come with a scene of the data set."""
+    """Captions of a scene in the dataset."""
     rng = np.random.default_rng([seed, SPLITS.index(split), index, 1])
     return caption_scene(scene, rng)
 
 
 def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
-    """Draw a split into a temporary folder beside ``target``, then give it its name.
+    """Draw a split into a temporary folder beside ``target``, then rename the folder.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; nothing is left behind.
@@ -119,19 +119,19 @@ def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
 
 
 def manifest_of(settings: Settings, digest: str) -> dict[str, Any]:
-    """The files beside a split: its settings, and the SHA-256 of its annotation lines."""
+    """Files beside a split: its settings, and the SHA-256 of its annotation lines."""
     return {**asdict(settings), "sha256": digest, "licence": LICENCE}
 
 
 def _unwritable(target: Path, error: OSError) -> OSError:
     return OSError(
         error.errno, f"MiniWorld cannot be drawn into {target}: {error.strerror or error}; free "
-        "space there, or set CAPTIONING_CACHE to a folder that can be written"
+                     "disk space, or set CAPTIONING_CACHE to a writable folder"
     )  # fmt: skip
 
 
 def _publish(staging: Path, target: Path) -> None:
-    """Rename; if another process was faster, its folder stays, which has the same contents."""
+    """Rename the folder; if another process was faster, keep its folder of equal contents."""
     if target.exists() and not (target / MANIFEST).exists():
         raise FileExistsError(
             f"{target} exists but has no {MANIFEST}, so MiniWorld did not make it; remove it"
@@ -173,14 +173,14 @@ def _draw_chunk(settings: Settings, staging: Path, indices: range) -> list[str]:
 
 
 def encode(image: Image.Image) -> bytes:
-    """A picture as JPEG bytes, colours at full resolution."""
+    """Encode an image as JPEG with colours at full resolution."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY, subsampling=0)
     return buffer.getvalue()
 
 
 def annotate(scene: Scene, captions: tuple[Caption, ...], drawing: Drawing) -> dict[str, Any]:
-    """A scene as one line of the annotation file: regions, captions with phrases, and the graph."""
+    """Describe a scene in one line of the annotation file: regions, captions, phrases, graph."""
     regions, by_node = [], {}
     for item, boxes in zip(scene.objects, drawing.boxes, strict=True):
         by_node[item.node] = list(range(len(regions), len(regions) + len(boxes)))
@@ -210,12 +210,12 @@ def _annotate_caption(
 
 
 def describe(*, split: str, num_scenes: int, seed: int = 0) -> dict[str, Any]:
-    """Figures of a split's captions and scenes; nothing is drawn.
+    """Statistics of a split's captions and scenes; no image is drawn.
 
     Args:
         split: one of ``sample.SPLITS``.
-        num_scenes: how many of its first scenes to look at, at least 1.
-        seed: seed of the data set.
+        num_scenes: number of scenes from the first, at least 1.
+        seed: seed of the dataset.
     """
     if num_scenes < 1:
         raise ValueError(f"num_scenes must be at least 1: got {num_scenes}")
@@ -262,14 +262,14 @@ def _wording(captions: list[Caption]) -> dict[str, Any]:
 
 
 TEXT = 150
-"""Pixels under each picture for its captions."""
+"""Pixels under each image for its captions."""
 
 
 def contact_sheet(
     *, split: str, num_scenes: int, start: int = 0, seed: int = 0, size: int = 224,
     columns: int = 5, boxes: bool = False,
 ) -> Image.Image:  # fmt: skip
-    """Scenes ``start`` and on of a split, each above its five captions.
+    """Contact sheet of a split's scenes from ``start``, each above its five captions.
 
     Args:
         split: one of ``sample.SPLITS``.

@@ -1,7 +1,7 @@
-"""Captions of a scene in the words of several narrators, each true of the picture.
+"""True captions of a scene, in the words of several narrators.
 
-A caption is joined from pieces. A piece that names an object, the place or the sky is a `Mention`
-and becomes a phrase with exact character offsets.
+A caption is joined from pieces. A piece that names an object, the place or the sky is a `Mention`,
+and becomes a phrase with character offsets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 
 def for_many(verb: str) -> str:
-    """A verb phrase with a plural subject: ``ride a bike`` becomes ``ride bikes``."""
+    """Verb phrase for a plural subject: ``ride a bike`` becomes ``ride bikes``."""
     before, joint, noun = verb.partition(" a ")
     return f"{before} {pluralise(noun)}" if joint else verb
 
 
 def article(words: str) -> str:
-    """``words`` with the indefinite article before them."""
+    """Put the indefinite article before ``words``."""
     return f"{indefinite_article(words.split()[0])} {words}"
 
 
@@ -54,12 +54,12 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """A caption and its mentions.
+    """Caption and its mentions.
 
     Attributes:
         text: the caption.
         mentions: ``(start, text, node)``; nodes below 0 are `PLACE` and `DECOR`.
-        focus: key of `STYLES`.
+        focus: style of the caption, a key of `STYLES`.
     """
 
     text: str
@@ -86,7 +86,7 @@ RESTING_VERBS = {
     "furniture": "stand", "buildings": "stand", "plants": "stand", "outdoor things": "stand",
 }  # fmt: skip
 PASSING_ACTIONS = ("running", "walking", "cycling", "driving", "luggage", "skiing", "skating")
-"""Actions that can lead past another object."""
+"""Actions in which an object can go past another object."""
 
 STILL_ACTIONS = ("standing", "sitting", "lying", "perched", "resting", "parked")
 COLOUR_WORDS = {"gray": ("gray", "grey")}
@@ -98,11 +98,11 @@ COUNT_WORDS = {2: ("two", "two", "two", "a pair of", "a couple of"),
 
 
 class Narrator:
-    """Writes captions of one scene, with its own level of detail and choice of words.
+    """Writer of captions for one scene, with its own level of detail and choice of words.
 
     Args:
         scene: scene to caption.
-        rng: makes all choices.
+        rng: random generator of all choices.
     """
 
     def __init__(self, *, scene: Scene, rng: np.random.Generator) -> None:
@@ -116,11 +116,11 @@ class Narrator:
     # -- naming ------------------------------------------------------------------------------
 
     def maybe(self, chance: float) -> bool:
-        """True with a probability."""
+        """Return True with a probability."""
         return bool(self.rng.random() < chance)
 
     def noun(self, item: SceneObject, role: bool) -> str:
-        """A singular noun for an object; with ``role`` perhaps one such as "skier"."""
+        """Singular noun for an object; with ``role`` perhaps a noun such as "skier"."""
         names = item.kind.names
         roles = ACTIONS[item.action].roles if role and item.action else ()
         if roles and item.kind.family == "people" and self.maybe(0.35):
@@ -129,12 +129,12 @@ class Narrator:
         return weighted(self.rng, names, [3.0, *[1.0] * (len(names) - 1)])
 
     def name(self, item: SceneObject, *, role: bool = False, counted: bool = False) -> Mention:
-        """A noun phrase: count or article, size, colour, noun, clothes.
+        """Noun phrase for an object: count or article, size, colour, noun, clothes.
 
         Args:
             item: the object to name.
             role: whether the noun may imply the action, such as "skier".
-            counted: a group is named by its number, so that a plural verb may come before it.
+            counted: whether to name a group by its number, so that a plural verb may precede it.
         """
         words, after = [], ""
         if item.size and self.maybe(max(0.25, self.detail)):
@@ -152,7 +152,7 @@ class Narrator:
         return Mention(" ".join([number, *words, pluralise(noun)]) + after, item.node)
 
     def where(self, item: SceneObject) -> Pieces:
-        """The place, worded for an object on the ground, on water, in the sky or on another."""
+        """Phrase for the place of an object: on ground, water, another object or in the sky."""
         if item.zone == "sky" and self.scene.place != "sky":
             if self.maybe(0.5):
                 return ["in", Mention("the sky", PLACE)]
@@ -168,7 +168,7 @@ class Narrator:
     # -- doing -------------------------------------------------------------------------------
 
     def ing(self, item: SceneObject) -> str:
-        """The action as a participle; empty without an action, or if the noun implies it."""
+        """Participle of the action; empty without an action, or if the noun implies the action."""
         if item.node in self.named_by_role:
             return ""
         if not item.action:
@@ -177,7 +177,7 @@ class Narrator:
         return for_many(verb) if len(item.boxes) > 1 else verb
 
     def does(self, item: SceneObject) -> str:
-        """The action as a finite verb that agrees with the object."""
+        """Finite verb of the action, which agrees with the object."""
         many = len(item.boxes) > 1
         if not item.action or item.node in self.named_by_role:
             return self.rests(item)
@@ -191,7 +191,7 @@ class Narrator:
         return plain if many else third
 
     def rests(self, item: SceneObject) -> str:
-        """The verb for an object without an action."""
+        """Verb for an object without an action."""
         many = len(item.boxes) > 1
         verb = RESTING_VERBS.get(item.kind.family)
         if verb is None or self.maybe(0.6):
@@ -199,13 +199,13 @@ class Narrator:
         return verb if many else verb + "s"
 
     def related(self, item: SceneObject, mentioned: set[int], *, verb: bool = False) -> Pieces:
-        """A relation of an object to another one; empty if there is none.
+        """Relation of an object to another object; empty if there is none.
 
         Args:
             item: the subject of the relation.
-            mentioned: nodes that the caption mentions already, which are not chosen; the chosen
-                node is added.
-            verb: whether the action is named before, so that the object may go past the other.
+            mentioned: nodes that the caption already mentions, which are not chosen again; the
+                chosen node is added.
+            verb: whether the action is already named, so that the object may go past another.
         """
         relations = [
             relation for relation in self.relations
@@ -222,11 +222,11 @@ class Narrator:
         return [pick(self.rng, words), self.name(other)]
 
     def passes(self, item: SceneObject, verb: bool) -> bool:
-        """Whether the caption may say that the object goes past another one."""
+        """Whether the caption may say that the object goes past another object."""
         return verb and item.action in PASSING_ACTIONS and item.node not in self.named_by_role
 
     def conditions(self) -> Pieces:
-        """Time of day or weather, if it shows."""
+        """Phrase for time of day or weather, if visible."""
         choices: list[Any] = []
         decor = {label for label, _ in self.scene.decor}
         if self.scene.time == "night" and self.place.key != "forest":
@@ -251,27 +251,27 @@ class Narrator:
     # -- styles ------------------------------------------------------------------------------
 
     def subject(self) -> SceneObject:
-        """The main object, or sometimes the second one."""
+        """Main object, or sometimes the second object."""
         takes_second = len(self.scene.objects) > 1 and self.maybe(0.2)
         return self.scene.objects[1 if takes_second else 0]
 
     def bare(self) -> Pieces:
-        """The object and its action, without the place."""
+        """Caption with the object and its action, without the place."""
         item = self.subject()
         return [self.name(item, role=True), self.ing(item)]
 
     def doing(self) -> Pieces:
-        """A sentence: the object, its action, the place."""
+        """Sentence with the object, its action and the place."""
         item = self.subject()
         return [self.name(item, role=True), self.does(item), *self.where(item)]
 
     def phrase(self) -> Pieces:
-        """A title: the object, its action, the place."""
+        """Title with the object, its action and the place."""
         item = self.subject()
         return [self.name(item, role=True), self.ing(item), *self.where(item)]
 
     def relating(self) -> Pieces:
-        """The relation to another object."""
+        """Caption on the relation to another object."""
         item = self.subject()
         name = self.name(item, role=True)
         other = self.related(item, {item.node}, verb=True)
@@ -282,7 +282,7 @@ class Narrator:
         return [name, verb, *other, *place]
 
     def existing(self) -> Pieces:
-        """ "There is", the object, a relation or the place."""
+        """Caption of the form "There is", the object, a relation or the place."""
         item = self.subject()
         many = len(item.boxes) > 1
         there = ["There are" if many else "There is", self.name(item, counted=True)]
@@ -290,7 +290,7 @@ class Narrator:
         return [*there, *(other or self.where(item))]
 
     def place_first(self) -> Pieces:
-        """The place, then the object."""
+        """Caption with the place before the object."""
         item = self.subject()
         place = [*self.where(item), ","]
         if item.action:
@@ -302,7 +302,7 @@ class Narrator:
         ]
 
     def listing(self) -> Pieces:
-        """All objects, in a row."""
+        """Caption that lists all objects."""
         items = self.scene.objects
         if len(items) < 2:
             return []
@@ -315,7 +315,7 @@ class Narrator:
         return [*parts, *(self.where(items[0]) if len(zones) == 1 else [])]
 
     def scenery(self) -> Pieces:
-        """The place as the subject, with one or two objects."""
+        """Caption with the place as subject, and one or two objects."""
         item = self.subject()
         views = [words for words in self.place.scenery if " with " not in words]
         view = Mention(pick(self.rng, views), PLACE)
@@ -326,13 +326,13 @@ class Narrator:
         return parts
 
     def picturing(self) -> Pieces:
-        """ "A picture of" the object."""
+        """Caption of the form "A picture of" the object."""
         item = self.subject()
         lead = pick(self.rng, ("A picture of", "A view of", "An image of"))
         return [lead, self.name(item), *(self.where(item) if self.maybe(0.5) else [])]
 
     def full(self) -> Pieces:
-        """A long sentence: the main object, a relation, the place and a second object."""
+        """Long sentence with the main object, a relation, the place and a second object."""
         item = self.scene.objects[0]
         self.detail = max(self.detail, 0.7)
         mentioned = {item.node}
@@ -345,13 +345,13 @@ class Narrator:
         return parts + (self.conditions() if self.maybe(0.6) else [])
 
     def second_object(self, other: SceneObject) -> Pieces:
-        """Another object, added at the end."""
+        """Phrase for another object, added at the end."""
         if other.action and other.action not in STILL_ACTIONS and self.maybe(0.7):
             return ["while", self.name(other), self.does(other)]
         return ["with", self.name(other), "in the sky" if other.zone == "sky" else "nearby"]
 
     def together(self) -> Pieces:
-        """Two objects, each with its action."""
+        """Caption with two objects, each with its action."""
         moving = [item for item in self.scene.objects if item.action not in ("", *STILL_ACTIONS)]
         if len(moving) < 2:
             return []
@@ -361,7 +361,7 @@ class Narrator:
         return [*pieces, self.name(second), self.does(second)]
 
     def narrate(self, focus: str) -> Caption | None:
-        """A caption in a style of `STYLES`, or None if the scene does not suit it."""
+        """Write a caption in a style of `STYLES`; None if the scene does not suit the style."""
         pieces = [piece for piece in STYLES[focus](self) if piece]
         if not pieces:
             return None
@@ -383,7 +383,7 @@ WEIGHTS = {
 
 
 def finish(pieces: Pieces, stop: str, focus: str) -> Caption:
-    """Join pieces into a sentence with offsets of its mentions."""
+    """Join pieces into a sentence, with the offsets of mentions."""
     text, mentions_found = "", []
     for piece in pieces:
         words = piece.text if isinstance(piece, Mention) else piece
@@ -400,7 +400,7 @@ def finish(pieces: Pieces, stop: str, focus: str) -> Caption:
 
 
 def caption_scene(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
-    """Five different captions of a scene."""
+    """Write five different captions of a scene."""
     captions: dict[str, Caption] = {}
     weights = dict(WEIGHTS)
     while len(captions) < CAPTIONS:
@@ -421,24 +421,23 @@ _PERSON = {"person", "people"}
 
 
 def scene_of(image_id: str) -> Scene:
-    """The scene that an image of MiniWorld shows.
+    """Scene that an image of MiniWorld shows.
 
     Args:
         image_id: ``"{split}_{seed}_{number}"``, such as ``"test_in_0_000012"``.
 
     Raises:
-        ValueError: an id of another form.
+        ValueError: the id has another form.
     """
     split, seed, number = image_id.rsplit("_", 2)
     return sample_scene(seed=int(seed), split=split, index=int(number))
 
 
 def cut_at_wrong_words(caption: str, scene: Scene) -> list[str]:
-    """The caption in pieces, of which every second one is a wrong word.
+    """Split a caption into pieces, of which every second piece is a wrong word.
 
-    A word is wrong if MiniWorld uses it for an object, a colour or a place, and nothing in the
-    scene bears it. Counts, sizes, actions and relations are not checked. Joined, the pieces are the
-    caption.
+    A word is wrong if MiniWorld uses it for an object, a colour or a place that the scene lacks.
+    Counts, sizes, actions and relations are not checked. Joined, the pieces give the caption.
     """
     right, pieces, end = _words_of(scene), [""], 0
     for match in _WORD.finditer(caption):
@@ -473,7 +472,7 @@ def _words_of_class(kind: ObjectClass) -> set[str]:
 
 
 def _words_of_action(action: str) -> set[str]:
-    """A role, such as a skier, and what is used, such as a bike."""
+    """Words implied by an action: its role, such as a skier, and objects, such as a bike."""
     verbs = [form for forms in ACTIONS[action].verbs for form in forms]
     return _words([*ACTIONS[action].roles, *verbs, *map(for_many, verbs)])
 

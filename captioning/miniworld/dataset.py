@@ -1,4 +1,4 @@
-"""The reader of MiniWorld: draws a split on first use, then reads it from its folder."""
+"""Reader of MiniWorld: draw a split on first use, then read the split from its folder."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def read_miniworld(
     name: str, folder: str | Path, split: str, num_scenes: PositiveInt, seed: Seed = 0,
     size: PositiveInt = 128, workers: NonNegativeInt = 0, limit: PositiveInt | None = None,
 ) -> Roster:  # fmt: skip
-    """The samples of a MiniWorld split, five captions a scene; drawn on first use.
+    """Samples of a MiniWorld split, with five captions per scene; drawn on first use.
 
-    Pictures and annotations lie in a folder below ``folder`` whose name gives the settings, so that
-    different settings never mix. It appears complete or not at all, even if other processes build
-    it at the same time.
+    Images and annotations lie in a subfolder named by the settings, so that different settings
+    never mix. The subfolder appears complete or not at all, even if several processes build it at
+    once.
 
     Args:
         name: name of the data set, the first part of the roster's.
         folder: folder of MiniWorld.
         split: ``"train"``, ``"val"``, ``"test_in"``, ``"test_near"`` or ``"test_out"``.
-        num_scenes: number of pictures, at least 1.
+        num_scenes: number of images, at least 1.
         seed: seed of all scenes, at least 0.
-        size: side of the pictures in pixels, 32 to 512.
-        workers: processes that draw; 0 draws in this one. The result is the same.
-        limit: draw and read only the first so many scenes; a scene depends on its number, not on
-            the total. None: all.
+        size: side length of the images in pixels, 32 to 512.
+        workers: number of processes that draw; 0: this process. The result is the same.
+        limit: number of scenes to draw and read, from the first; a scene does not depend on it.
+            None: all.
 
     Returns:
         roster ``"{name}/{split}"`` with regions and phrases.
 
     Raises:
-        ValueError: a setting out of its range, or a broken annotation file.
-        FileNotFoundError: a picture that was drawn is gone.
+        ValueError: a setting is out of its range, or the annotation file is damaged.
+        FileNotFoundError: an image that was drawn is missing.
     """
     if limit is not None:
         num_scenes = min(num_scenes, limit)
@@ -67,7 +67,7 @@ def read_miniworld(
 def read_graphs(
     *, folder: str | Path, split: str, num_scenes: int, seed: int = 0, size: int = 128
 ) -> dict[str, dict[str, Any]]:
-    """Graphs of a split that was drawn, by image id.
+    """Graphs of a drawn split, by image id.
 
     Raises:
         FileNotFoundError: the split was not drawn with these settings.
@@ -80,10 +80,10 @@ def read_graphs(
 
 
 def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
-    """The annotation lines, checked against the manifest."""
+    """Annotation lines, verified against the manifest."""
     path = target / ANNOTATIONS
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn again")
+        raise FileNotFoundError(f"{path} is missing; remove {target} to draw the split again")
     text = path.read_text(encoding="utf-8")
     try:
         manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
@@ -92,8 +92,8 @@ def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
     digest = hashlib.sha256(text.rstrip("\n").encode()).hexdigest()
     if manifest != manifest_of(settings, digest):
         raise ValueError(
-            f"{path} does not match {MANIFEST} beside it: it was changed or cut short; "
-            f"remove {target} and it is drawn again"
+            f"{path} does not match {MANIFEST} beside it, as it was changed or truncated; remove "
+            f"{target} to draw the split again"
         )
     return [json.loads(line) for line in text.splitlines()]
 
@@ -107,7 +107,7 @@ def _read(settings: Settings, target: Path) -> Iterator[Sample]:
     for record in _records(settings, target):
         path = target / "images" / f"{record['image_id']}.jpg"
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn again")
+            raise FileNotFoundError(f"{path} is missing; remove {target} to draw the split again")
         regions = tuple(
             Region(box=_box(region["box"]), label=region["label"]) for region in record["regions"]
         )

@@ -1,4 +1,4 @@
-"""Drawing a scene: backdrop, then objects from far to near, with shadow, outline and marks."""
+"""Draw a scene: backdrop, then objects from far to near, with shadow, outline and marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from captioning.miniworld.scene import Scene, SceneObject
 from captioning.types import Box
 
 VARIANTS = 12
-"""Number of different backdrops of a place at a time of day; each is cached once drawn."""
+"""Number of different backdrops per place and time of day; each is cached once drawn."""
 
 SKIES = {
     "day": ((92, 168, 236), (206, 232, 248)),
@@ -30,11 +30,11 @@ DIM_COLOUR = {"day": (0, 0, 0), "sunset": (150, 70, 60), "night": (14, 18, 54)}
 
 
 class Canvas:
-    """A picture of twice the size, with coordinates as shares of its sides.
+    """Image of twice the final size, with coordinates as shares of its sides.
 
     Args:
         size: side of the final picture in pixels.
-        rng: draws the details of a backdrop.
+        rng: random generator for the details of a backdrop.
     """
 
     def __init__(self, *, size: int, rng: np.random.Generator) -> None:
@@ -44,34 +44,34 @@ class Canvas:
         self.pen = ImageDraw.Draw(self.image)
 
     def shade(self, top: tuple, bottom: tuple, y1: float, y2: float) -> None:
-        """A band from ``y1`` to ``y2`` that turns from one colour into another."""
+        """Draw a band from ``y1`` to ``y2`` with a colour gradient."""
         first, last = round(y1 * self.side), round(y2 * self.side)
         column = ImageOps.colorize(Image.linear_gradient("L").crop((0, 0, 1, 256)), top, bottom)
         band = column.resize((self.side, max(1, last - first)), Image.Resampling.BILINEAR)
         self.image.paste(band, (0, first))
 
     def polygon(self, points: list[tuple[float, float]], colour: tuple) -> None:
-        """A filled polygon."""
+        """Draw a filled polygon."""
         self.pen.polygon([(x * self.side, y * self.side) for x, y in points], fill=colour)
 
     def box(self, x1: float, y1: float, x2: float, y2: float, colour: tuple) -> None:
-        """A filled rectangle."""
+        """Draw a filled rectangle."""
         left, top, right, foot = (value * self.side for value in (x1, y1, x2, y2))
         self.pen.rectangle((left, top, max(left, right - 1), max(top, foot - 1)), fill=colour)
 
     def disc(self, x: float, y: float, rx: float, ry: float, colour: tuple) -> None:
-        """A filled ellipse around ``(x, y)``."""
+        """Draw a filled ellipse around ``(x, y)``."""
         side = self.side
         corners = ((x - rx) * side, (y - ry) * side, (x + rx) * side, (y + ry) * side)
         self.pen.ellipse(corners, fill=colour)
 
     def line(self, points: list[tuple[float, float]], colour: tuple, width: float) -> None:
-        """A line through points."""
+        """Draw a line through points."""
         scaled = [(x * self.side, y * self.side) for x, y in points]
         self.pen.line(scaled, fill=colour, width=max(1, round(width * self.side)), joint="curve")
 
     def hills(self, base: float, height: float, colour: tuple, steps: int = 24) -> None:
-        """A rolling line of hills that reaches down to ``base``."""
+        """Draw a rolling line of hills that reaches down to ``base``."""
         phase, waves = self.rng.uniform(0, 6.28, 2), self.rng.uniform(1.2, 2.6, 2)
         points = [(0.0, 1.0)]
         for step in range(steps + 1):
@@ -81,7 +81,7 @@ class Canvas:
         self.polygon([*points, (1.0, 1.0)], colour)
 
     def scatter(self, number: int, y1: float, y2: float) -> list[tuple[float, float]]:
-        """Random points between two heights, farther ones first."""
+        """Random points between two heights, farther points first."""
         xs, ys = self.rng.random(number), np.sort(self.rng.uniform(y1, y2, number))
         return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
 
@@ -311,7 +311,7 @@ PAINTERS: dict[str, Callable[[Canvas, float], None]] = {
 
 @lru_cache(maxsize=VARIANTS * 16)
 def backdrop(place: str, time: str, variant: int, size: int) -> Image.Image:
-    """The backdrop of a place: ``size`` x ``size`` RGB; not to be changed.
+    """Backdrop of a place, ``size`` x ``size`` RGB; must not be modified.
 
     Args:
         place: key of ``places.PLACES``.
@@ -339,7 +339,7 @@ def backdrop(place: str, time: str, variant: int, size: int) -> Image.Image:
 def _dimmed(
     small: Image.Image, dark: Image.Image, painted: Image.Image, sky: Image.Image
 ) -> Image.Image:
-    """The land in the dark, the sky as it was."""
+    """Darken the land of a backdrop and keep the sky."""
     changed = ImageChops.difference(painted, sky).convert("L").reduce(2)
     is_land = [255 if value > 6 else 0 for value in range(256)]
     return Image.composite(dark, small, changed.point(is_land))
@@ -356,7 +356,7 @@ PixelBox = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A drawn scene.
+    """Drawn scene with its boxes.
 
     Attributes:
         image: RGB, square.
@@ -373,7 +373,7 @@ def draw_scene(scene: Scene, *, size: int) -> Drawing:
     """Draw a scene as ``size`` x ``size`` pixels.
 
     Raises:
-        ValueError: ``size`` out of [MIN_SIZE, MAX_SIZE].
+        ValueError: ``size`` is outside [MIN_SIZE, MAX_SIZE].
     """
     check_size(size)
     image = backdrop(scene.place, scene.time, scene.backdrop_seed % VARIANTS, size).copy()
@@ -387,17 +387,17 @@ def draw_scene(scene: Scene, *, size: int) -> Drawing:
 
 
 def check_size(size: int) -> None:
-    """Refuse a side that cannot be drawn.
+    """Raise an error for an image size that cannot be drawn.
 
     Raises:
-        ValueError: ``size`` out of [MIN_SIZE, MAX_SIZE].
+        ValueError: ``size`` is outside [MIN_SIZE, MAX_SIZE].
     """
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise ValueError(f"size must be in [{MIN_SIZE}, {MAX_SIZE}] pixels: got {size}")
 
 
 def _far_to_near(scene: Scene) -> list[tuple[SceneObject, int]]:
-    """Sky first, then by the foot's height; an object on another one comes right after it."""
+    """Order of drawing: sky, then by height of the foot; a stacked object follows its base."""
     bearers = {
         relation.subject: relation.object for relation in scene.relations if relation.name == "on"
     }
@@ -416,7 +416,7 @@ def _masks(icon: str, height: int, size: int, flip: bool, head: bool = False) ->
 
 
 def _pixel_box(box: Box, mask: Masks, size: int) -> PixelBox:
-    """Place of a mask: centred on the box, standing on its foot, inside the picture."""
+    """Position of a mask: centred on the box, standing on its foot, inside the image."""
     wide, tall = mask.outline.size
     left = round((box[0] + box[2]) / 2 * size - wide / 2)
     top = round(box[3] * size) - tall
@@ -462,7 +462,7 @@ def _draw_object(image: Image.Image, item: SceneObject, box: Box) -> PixelBox:
 
 
 def _line_colour(name: str, colour: tuple[int, ...]) -> tuple[int, ...]:
-    """Dark lines around light objects, light lines around dark ones."""
+    """Outline colour: dark around light objects, light around dark objects."""
     if name == "black":
         return (226, 228, 234)
     return tuple(value * 3 // 10 for value in colour)
@@ -485,7 +485,7 @@ def _draw_shadow(image: Image.Image, item: SceneObject, place: PixelBox, mark: s
 
 
 def _draw_speed(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
-    """Lines behind a moving object, and dust at its foot."""
+    """Draw lines behind a moving object, and dust at its foot."""
     x1, y1, x2, y2 = place
     pen, size, width = ImageDraw.Draw(image), image.width, max(1, round(image.width / 80))
     back, direction = (x2, 1) if item.mirrored else (x1, -1)
@@ -499,7 +499,7 @@ def _draw_speed(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
 
 
 def _draw_sleep(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
-    """Three letters Z that rise from the head."""
+    """Draw three letters Z that rise from the head."""
     x1, y1, x2, _ = place
     size, direction = image.width, -1 if item.mirrored else 1
     head = x1 + (x2 - x1) * (0.2 if item.mirrored else 0.8)
@@ -513,7 +513,7 @@ def _draw_sleep(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
 
 
 def _draw_jump(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
-    """Two arcs under an object in the air."""
+    """Draw two arcs under an object in the air."""
     x1, _, x2, y2 = place
     size, middle = image.width, (x1 + x2) / 2
     pen, width = ImageDraw.Draw(image), max(1, round(image.width / 90))

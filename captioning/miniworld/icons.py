@@ -1,7 +1,7 @@
-"""Pictures of objects: masks cut from the icon font, computed once and cached.
+"""Icons of objects: masks from an icon font, computed once and cached.
 
 The font is Font Awesome 6 Free Solid (CC BY 4.0, SIL OFL 1.1), read from the installed package
-``fontawesomefree``; a name that ends in ``*`` is a shape that is drawn here.
+``fontawesomefree``; a name that ends in ``*`` is a shape drawn by this module.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from captioning.runtime.extras import extra_version, package_folder
 PACKAGE = "fontawesomefree"
 PURPOSE = "the icon font that MiniWorld draws with"
 REFERENCE = 72
-"""Height in pixels at which a picture's gaps and head are detected."""
+"""Height in pixels at which an icon's gaps and head are detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """Masks of one picture, all of the same size, mode ``L``, 0 to 255.
+    """Masks of one icon, all of the same size, mode ``L``, 0 to 255.
 
     Attributes:
-        outline: the picture with its outline; everything drawn lies inside its box.
-        fill: the picture itself.
+        outline: the icon with its outline, which contains all other masks.
+        fill: the icon itself.
         gaps: the enclosed gaps; None if the class leaves them open.
-        head: the head; None if the picture has none.
+        head: the head; None if the icon has none.
         light: region lit from above.
-        shade: shaded region of the picture's lower part.
+        shade: shaded region of the icon's lower part.
     """
 
     outline: Image.Image
@@ -50,7 +50,7 @@ def _package() -> Path:
 
 
 def font_version() -> str:
-    """Version of the icon font: pictures of two versions may differ."""
+    """Version of the icon font; icons of two versions may differ."""
     return extra_version(PACKAGE, extra="offline", purpose=PURPOSE)
 
 
@@ -92,7 +92,7 @@ def _table(height: int, stroke: int) -> Image.Image:
 
 
 def _ink(icon: str, font_size: int, stroke: int) -> tuple[Image.Image, Image.Image]:
-    """Outline and fill of an icon, cropped alike to the outline."""
+    """Outline and fill of an icon, both cropped to the outline."""
     font, glyph = _font(font_size), _glyph(icon)
     left, top, right, bottom = font.getbbox(glyph, stroke_width=stroke, anchor="ls")
     size = (int(right - left) + 2, int(bottom - top) + 2)
@@ -108,14 +108,14 @@ def _ink(icon: str, font_size: int, stroke: int) -> tuple[Image.Image, Image.Ima
 
 @cache
 def aspect(icon: str) -> float:
-    """Width of an icon's picture over its height."""
+    """Width of an icon divided by its height."""
     outline, _ = _shape(icon, 128, 1)
     return outline.width / outline.height
 
 
 @cache
 def _share(icon: str) -> float:
-    """Height of the picture over the font size."""
+    """Height of an icon divided by the font size."""
     _, fill = _ink(icon, 256, 0)
     return fill.height / 256
 
@@ -129,13 +129,13 @@ def _shape(icon: str, height: int, stroke: int) -> tuple[Image.Image, Image.Imag
 
 @cache
 def _ink_at_reference(icon: str) -> np.ndarray:
-    """Where an icon has ink: ``(H, W) bool`` with an empty border of one pixel."""
+    """Pixels that an icon covers, ``(H, W) bool`` with an empty border of one pixel."""
     _, fill = _shape(icon, REFERENCE, 1)
     return np.pad(np.asarray(fill) > 127, 1)
 
 
 def _flood(free: np.ndarray, row: int, column: int) -> np.ndarray:
-    """The part of ``free (H, W) bool`` that is connected to the pixel ``(row, column)``."""
+    """Part of ``free (H, W) bool`` that is connected to the pixel ``(row, column)``."""
     region = np.zeros_like(free)
     region[row, column] = True
     while True:
@@ -152,7 +152,7 @@ def _flood(free: np.ndarray, row: int, column: int) -> np.ndarray:
 
 @cache
 def _gaps(icon: str) -> Image.Image | None:
-    """Gaps that an icon's ink encloses, slightly widened so that the ink's edge covers theirs."""
+    """Gaps enclosed by an icon, slightly widened to reach under the icon's edge."""
     ink = _ink_at_reference(icon)
     gaps = ~ink & ~_flood(~ink, 0, 0)
     if not gaps.any():
@@ -163,7 +163,7 @@ def _gaps(icon: str) -> Image.Image | None:
 
 @cache
 def _head_box(icon: str) -> tuple[float, float, float, float] | None:
-    """Box of the first separate round part from the top, as shares of the picture."""
+    """Box of the first separate round part from the top, as shares of the icon."""
     remaining = _ink_at_reference(icon).copy()
     height, width = remaining.shape[0] - 2, remaining.shape[1] - 2
     while remaining.any():
@@ -181,16 +181,16 @@ def _head_box(icon: str) -> tuple[float, float, float, float] | None:
 
 @lru_cache(maxsize=8192)
 def masks(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
-    """Masks of an icon whose outlined picture is about ``height`` pixels high.
+    """Masks of an icon whose outlined version is about ``height`` pixels high.
 
     Args:
-        icon: its name.
+        icon: name of the icon.
         height: height of the outlined picture, in pixels.
         stroke: width of the outline, in pixels.
         head: whether to look for a head.
 
     Raises:
-        ValueError: no such icon in the installed font.
+        ValueError: the installed font has no such icon.
     """
     outline, fill = _shape(icon, height, stroke)
     size = outline.size
@@ -220,7 +220,7 @@ def _ramp(size: tuple[int, int]) -> Image.Image:
 
 @lru_cache(maxsize=8192)
 def mirrored(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
-    """`masks` as in a mirror."""
+    """Mirrored masks of an icon, see `masks`."""
     upright = masks(icon, height, stroke, head)
 
     def flip(mask: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An object class: its looks, names and places."""
+"""Class of objects: its looks, names and places."""
 
 from __future__ import annotations
 
@@ -32,28 +32,27 @@ AIR = ("sky", "beach", "snow", "city", "desert", "mountains", "meadow", "farm", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectClass:
-    """A class of objects that can be drawn and named.
+    """Class of objects that can be drawn and named.
 
     Attributes:
         key: unique name, the label of its regions and the first word for it.
         family: the group of classes it belongs to.
-        icon: name of its picture (see `icons`), when no action gives another.
+        icon: name of its icon (see `icons`), unless an action has its own.
         names: singular nouns for it, most usual first.
-        height: usual height as a share of the picture's.
-        colours: colours of its objects; captions never name the colour of a class that has just
-            one.
+        height: usual height as a share of the image height.
+        colours: colours of its objects; captions never name the only colour of a class.
         places: its usual places, keys of `places.PLACES`.
         actions: actions of its objects, keys of `actions.ACTIONS`; empty for objects that always
             rest.
         zone: ``"ground"``, ``"water"`` or ``"sky"``: where an object without action is drawn.
-        trim: colour of the enclosed gaps of its picture; None leaves them open.
-        turns: whether its picture may be mirrored.
+        trim: colour of the icon's enclosed gaps; None leaves them open.
+        turns: whether its icon may be mirrored.
         head: whether the round part on top is a head, painted in a skin tone.
         carries: height of the surface that small objects can stand on, as a share of the object's
             height; 0: none.
         shelters: whether small objects fit underneath.
         small: whether it fits on objects that carry, and underneath objects that shelter.
-        held_out: never shown in training; the near- and out-of-domain splits show these.
+        held_out: whether only the near- and out-of-domain splits show it, never training.
     """
 
     key: str
@@ -80,6 +79,6 @@ LIGHT = (255, 224, 120)
 
 
 def object_class(key: str, icon: str, names: str = "", **values: object) -> ObjectClass:
-    """A class called by its key first, then by the comma-separated ``names``."""
+    """Build a class that is called by its key first, then by the comma-separated ``names``."""
     nouns = (key, *(name.strip() for name in names.split(",") if name.strip()))
     return ObjectClass(key=key, icon=icon, names=nouns, **values)  # type: ignore[arg-type]

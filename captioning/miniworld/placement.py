@@ -1,4 +1,4 @@
-"""The positions of objects: rejection sampling until no object hides another."""
+"""Positions of objects: rejection sampling until no object hides another."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from captioning.miniworld.vocabulary import CLASSES
 from captioning.types import Box
 
 JUMP = 0.10
-"""How high above its shadow a jumping object is, as a share of the picture's height."""
+"""Height of a jumping object above its shadow, as a share of the image height."""
 
 SIZES = {"": 1.0, "small": 0.62, "large": 1.42}
 GROUPS = (1.0, 0.88, 0.78, 0.70)
 FLOOR = 0.10
-"""Smallest height of an object as a share of the picture's: smaller ones are hard to recognise."""
+"""Minimum height of an object as a share of the image height, so that it is recognisable."""
 
 TRAIL = 0.14
-"""Room that the lines behind a moving object take, as a share of the picture's width."""
+"""Length of the lines behind a moving object, as a share of the image width."""
 
 MARGIN = 0.03
 TRIES = 40
@@ -34,7 +34,7 @@ Boxes = list[Box]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An object before it has a place; fields as in `scene.SceneObject`."""
+    """Object without a position; fields as in `scene.SceneObject`."""
 
     key: str
     action: str
@@ -47,7 +47,7 @@ class Plan:
     skin: int
 
     def placed(self, node: int, boxes: Sequence[Box]) -> SceneObject:
-        """The object at ``boxes``."""
+        """Place a planned object at ``boxes``."""
         return SceneObject(
             node=node, key=self.key, boxes=tuple(boxes), colour=self.colour, size=self.size,
             action=self.action, zone=self.zone, mirrored=self.mirrored, tint=self.tint,
@@ -56,7 +56,7 @@ class Plan:
 
 
 def measure(plan: Plan, crowd: int) -> tuple[float, float]:
-    """Width and height of one instance of an object, when ``crowd`` objects share the picture."""
+    """Width and height of one instance of an object, if ``crowd`` objects share the image."""
     kind = CLASSES[plan.key]
     scale = SCALES.get((plan.key, plan.action)) or (
         ACTIONS[plan.action].scale if plan.action else 1.0
@@ -71,10 +71,10 @@ def measure(plan: Plan, crowd: int) -> tuple[float, float]:
 def arrange(
     rng: np.random.Generator, plans: Sequence[Plan], place: Place
 ) -> tuple[tuple[SceneObject, ...], dict[tuple[int, int], str]]:
-    """Put planned objects into a picture; later ones that find no room are left out.
+    """Place planned objects in an image; objects that find no room are left out.
 
     Returns:
-        the objects, and ``{(subject, object): "on" or "under"}`` for stacked ones.
+        the objects, and ``{(subject, object): "on" or "under"}`` for stacked objects.
     """
     plans, joint = _stack(rng, list(plans), place)
     crowd = len(plans)
@@ -101,7 +101,7 @@ def arrange(
 
 
 def _stack(rng: np.random.Generator, plans: list[Plan], place: Place) -> tuple[list[Plan], str]:
-    """Decide whether the first object is on or under the second; both then get the usual size."""
+    """Choose whether the first object is on or under the second; both get the usual size."""
     if len(plans) < 2 or plans[0].zone != "ground" or plans[1].zone != "ground":
         return plans, ""
     first, second = CLASSES[plans[0].key], CLASSES[plans[1].key]
@@ -150,7 +150,7 @@ def _stacked(
 
 
 def _row(rng: np.random.Generator, plan: Plan, place: Place, crowd: int) -> list[Box] | None:
-    """Boxes of an object or a group, somewhere in its zone, or None if it cannot be there."""
+    """Boxes of an object or a group in its zone; None if there is no room."""
     width, height = measure(plan, crowd)
     trail = TRAIL if _mark(plan.action) == "speed" else 0.0
     step = width * rng.uniform(1.06, 1.3) + 0.8 * trail
@@ -178,7 +178,7 @@ def _mark(action: str) -> str:
 
 
 def _side_room(trail: float, mirrored: bool, span: float) -> tuple[float, float]:
-    """Where a row may begin so that it and its trail lie in the picture, if they fit."""
+    """Range of positions where a row and its trail fit into the image."""
     first, last = MARGIN, 1 - MARGIN - span + 1e-9
     if trail > last - first:
         return first, last
@@ -186,7 +186,7 @@ def _side_room(trail: float, mirrored: bool, span: float) -> tuple[float, float]
 
 
 def reach(box: Box, action: str, mirrored: bool) -> Box:
-    """A box with the lines that trail behind a moving object."""
+    """Box extended by the lines that trail behind a moving object."""
     if _mark(action) != "speed":
         return box
     x1, y1, x2, y2 = box
@@ -194,7 +194,7 @@ def reach(box: Box, action: str, mirrored: bool) -> Box:
 
 
 def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
-    """Lowest and highest share of the picture's height at which an object's foot may be."""
+    """Range of heights for an object's foot, as shares of the image height."""
     if plan.zone == "sky":
         high = 0.92 if place.key == "sky" else place.horizon * 0.86
         return height + MARGIN, max(high, height + MARGIN)
@@ -225,7 +225,7 @@ def _clear(first: Box, second: Box) -> bool:
 def _place_deep(
     rng: np.random.Generator, plan: Plan, place: Place, other: SceneObject, crowd: int
 ) -> list[Box] | None:
-    """A box in front of or behind ``other``, overlapping it, both still recognisable."""
+    """Box in front of or behind ``other`` that overlaps it, with both still recognisable."""
     if plan.count > 1 or len(other.boxes) > 1 or _mark(plan.action) or _mark(other.action):
         return None
     width, height = measure(plan, crowd)
@@ -247,7 +247,7 @@ def _place_deep(
 def decorate(
     rng: np.random.Generator, objects: Sequence[SceneObject], place: Place, time: str
 ) -> tuple[str, tuple[tuple[str, Box], ...]]:
-    """Weather, and the sun, moon or clouds for it where the sky is free."""
+    """Add weather, and the sun, moon or clouds for it where the sky is free."""
     mark = rng.random()
     if not place.outdoors or "sky" not in place.zones or place.key == "sky" or mark < 0.35:
         return "clear", ()

@@ -1,4 +1,4 @@
-"""The places of MiniWorld: wording, colours to avoid, and where objects can stand."""
+"""Places of MiniWorld: words, colours to avoid, and where objects can stand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A kind of place.
+    """Kind of place.
 
     Attributes:
         key: unique name.
         ground: ``(preposition, noun phrase)`` pairs for objects that stand there.
         scenery: noun phrases for the view itself, with article.
-        avoid: colours that would hardly show there.
-        horizon: height of the horizon as a share of the picture's, from the top.
+        avoid: colours that would hardly be visible there.
+        horizon: height of the horizon as a share of the image height, from the top.
         zones: zones that exist there.
         outdoors: whether there is a sky, and so a time of day and weather.
     """

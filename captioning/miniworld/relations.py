@@ -1,4 +1,4 @@
-"""Spatial relations of objects, derived from their boxes alone."""
+"""Spatial relations of objects, derived only from their boxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INVERSE = {
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """``subject`` is ``name`` ``object``; both are node numbers."""
+    """Relation ``name`` of the node ``subject`` to the node ``object``, by node numbers."""
 
     subject: int
     name: str
@@ -24,7 +24,7 @@ class Relation:
 
 
 def union(boxes: Sequence[Box]) -> Box:
-    """The box around ``boxes``."""
+    """Smallest box around ``boxes``."""
     return (
         min(box[0] for box in boxes), min(box[1] for box in boxes),
         max(box[2] for box in boxes), max(box[3] for box in boxes),
@@ -32,7 +32,7 @@ def union(boxes: Sequence[Box]) -> Box:
 
 
 def overlap(first: Box, second: Box) -> float:
-    """Area that two boxes share."""
+    """Area shared by two boxes."""
     wide = min(first[2], second[2]) - max(first[0], second[0])
     tall = min(first[3], second[3]) - max(first[1], second[1])
     return max(0.0, wide) * max(0.0, tall)
@@ -44,7 +44,7 @@ def area(box: Box) -> float:
 
 
 def between_ground(first: Box, second: Box) -> tuple[str, ...]:
-    """Relations of ``first`` to ``second``, both standing on the same ground."""
+    """Relations of ``first`` to ``second``, if both stand on the same ground."""
     gap = max(second[0] - first[2], first[0] - second[2])
     shared = min(first[2], second[2]) - max(first[0], second[0])
     narrow = min(first[2] - first[0], second[2] - second[0])
@@ -59,7 +59,7 @@ def between_ground(first: Box, second: Box) -> tuple[str, ...]:
 
 
 def between_flying(first: Box, second: Box) -> tuple[str, ...]:
-    """Relations of ``first`` to ``second``, both in the air."""
+    """Relations of ``first`` to ``second``, if both are in the air."""
     gap = max(second[0] - first[2], first[0] - second[2])
     if gap >= -0.01:
         side = "left of" if first[0] < second[0] else "right of"
@@ -71,7 +71,7 @@ def between_flying(first: Box, second: Box) -> tuple[str, ...]:
 
 
 def between_levels(high: Box, low: Box) -> tuple[str, ...]:
-    """Relations of an object in the sky to one below it."""
+    """Relations of an object in the sky to an object below it."""
     shared = min(high[2], low[2]) - max(high[0], low[0])
     narrow = min(high[2] - high[0], low[2] - low[0])
     if high[3] <= low[1] + 0.03 and shared >= 0.4 * narrow:

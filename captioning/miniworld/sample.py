@@ -1,4 +1,4 @@
-"""Sampling scenes: a pure function of (seed, split, index), independent of process and size."""
+"""Sample scenes as a pure function of (seed, split, index)."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ WEIGHTS = {
     "person": 18.0, "man": 2.0, "woman": 2.0, "dog": 3.0, "cat": 2.0, "cow": 2.0, "bird": 2.0,
     "food": 0.6, "drinks": 0.6, "household items": 0.8,
 }  # fmt: skip
-"""Weight of a class or a family as the main object; others have 1. Most photos show people."""
+"""Weight of a class or a family as the main object, 1 by default; most photos show people."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Classes that a split may show: for the main object and for the others."""
+    """Classes that a split may show, as the main object and as other objects."""
 
     main: tuple[ObjectClass, ...]
     others: tuple[ObjectClass, ...]
 
 
 def pool_of(split: str, rng: np.random.Generator) -> Pool:
-    """The classes of a scene of ``split``.
+    """Classes of a scene of ``split``.
 
-    A near-domain scene shows a held-out class beside one of training; either may be the main one.
+    A near-domain scene shows a held-out class beside a training class, in any order.
 
     Raises:
-        ValueError: unknown split.
+        ValueError: the split is unknown.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
@@ -61,12 +61,12 @@ def pool_of(split: str, rng: np.random.Generator) -> Pool:
 
 
 def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item:
-    """One of ``items``, each with the same probability."""
+    """Draw one of ``items`` uniformly."""
     return items[int(rng.integers(len(items)))]
 
 
 def weighted(rng: np.random.Generator, items: Sequence[Item], weights: Sequence[float]) -> Item:
-    """One of ``items``, by weight."""
+    """Draw one of ``items`` by weight."""
     mark = rng.random() * sum(weights)
     for item, weight in zip(items, weights, strict=True):
         mark -= weight
@@ -76,15 +76,15 @@ def weighted(rng: np.random.Generator, items: Sequence[Item], weights: Sequence[
 
 
 def sample_scene(*, seed: int, split: str, index: int) -> Scene:
-    """The scene number ``index`` of a split.
+    """Sample scene number ``index`` of a split.
 
     Args:
-        seed: seed of the whole data set, at least 0.
+        seed: seed of the whole dataset, at least 0.
         split: one of `SPLITS`.
         index: index from 0.
 
     Raises:
-        ValueError: unknown split, or a negative seed or index.
+        ValueError: the split is unknown, or seed or index is negative.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
@@ -98,7 +98,7 @@ def sample_scene(*, seed: int, split: str, index: int) -> Scene:
 
 
 def scene_graph(*, seed: int, split: str, index: int) -> dict[str, Any]:
-    """The graph of a scene as plain values: nodes with attributes and boxes, and relations."""
+    """Graph of a scene as plain values: nodes with attributes and boxes, and relations."""
     return sample_scene(seed=seed, split=split, index=index).graph()
 
 
@@ -193,7 +193,7 @@ def _fits(kind: ObjectClass, action: str, place: Place) -> bool:
 
 
 def _companion_kind(rng: np.random.Generator, pool: Pool, main: Plan, place: Place) -> ObjectClass:
-    """A class to stand beside the main object, often one that can carry or shelter it."""
+    """Class to stand beside the main object, often a class that can carry or shelter it."""
     if CLASSES[main.key].small and rng.random() < 0.5:
         bearers = [kind for kind in pool.others if kind.carries and place.key in kind.places]
         if bearers:
@@ -213,7 +213,7 @@ def _share(kind: ObjectClass) -> float:
 def find_relations(
     objects: Sequence[SceneObject], structural: dict[tuple[int, int], str]
 ) -> tuple[Relation, ...]:
-    """All relations between objects, from their boxes; ``structural`` holds "on" and "under"."""
+    """All relations of objects by their boxes; ``structural`` has "on" and "under"."""
     relations: list[Relation] = []
     for first in objects:
         for second in objects[first.node + 1 :]:
@@ -243,7 +243,7 @@ def _pair(
 
 
 def footing(item: SceneObject) -> tuple[float, float, float, float]:
-    """The box of an object; extended down to its shadow if the object is in mid-air."""
+    """Box of an object, extended down to its shadow if the object is in mid-air."""
     lift = JUMP if item.action and ACTIONS[item.action].mark == "jump" else 0.0
     x1, y1, x2, y2 = union(item.boxes)
     return x1, y1, x2, y2 + lift

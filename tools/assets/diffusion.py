@@ -1,8 +1,8 @@
 """Train a small text-to-image model: ``python -m tools.assets diffusion``.
 
-A latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, over the latents of
-`tools.assets.autoencoder`, with a text encoder and byte pairs of its
-own. Settings are in ``configs/diffusion.yaml``.
+The model is a latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, on
+latents of `tools.assets.autoencoder`, with its own text encoder and byte pairs. Settings are in
+``configs/diffusion.yaml``.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ _CAPTION_LINES = 6  # below each picture of a sheet
 
 @torch.inference_mode()
 def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache: Path) -> Tensor:
-    """Latents of photos, ``(I, C, H, W) float16``; computed once, then read from ``cache``.
+    """Latents of photos, ``(I, C, H, W) float16``, computed once and cached in ``cache``.
 
-    A photo that has changed is noticed by the size and time of its file.
+    Changed photos are detected by size and time of the file.
     """
     stamped = [f"{path} {photo_stamp(path) if photo_exists(path) else None}" for path in paths]
     digest = hashlib.sha256("\n".join(stamped).encode())
@@ -95,11 +95,11 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
 
 @dataclass(frozen=True, kw_only=True)
 class SheetSettings(AbstractSettings):
-    """``sheet``: pictures of the first captions of validation photos.
+    """Settings in ``sheet``: images of the first captions of validation photos.
 
     Attributes:
-        folder: where the sheets go.
-        number: of pictures.
+        folder: folder of the sheets.
+        number: number of images.
         steps, guidance: see `generate`.
     """
 
@@ -116,11 +116,11 @@ def new_networks(
     text: Mapping[str, Any],
     unet: Mapping[str, Any],
 ) -> tuple[UNet2DConditionModel, CLIPTextModel]:
-    """Untrained networks.
+    """Create untrained networks.
 
     Args:
-        autoencoder: has the latents that the U-Net predicts.
-        tokenizer: of the text encoder.
+        autoencoder: autoencoder whose latents the U-Net predicts.
+        tokenizer: tokenizer of the text encoder.
         text: arguments of ``CLIPTextConfig``.
         unet: arguments of the U-Net.
     """
@@ -145,7 +145,7 @@ def new_networks(
 
 
 def channel_weights(autoencoder: PatchAutoencoder, *, power: float) -> Tensor:
-    """Weights of the latents' channels: larger for channels that change pixels more.
+    """Weights of the latents' channels, larger for channels that affect pixels more.
 
     All channels have the same deviation, but the pixels' variance is mostly that of a few; without
     weights most of the loss is about invisible details.
@@ -165,10 +165,10 @@ class DiffusionData:
     """Latents and prompts of a split.
 
     Args:
-        latents: of the photos, ``(I, C, H, W) float16``.
+        latents: latents of the photos, ``(I, C, H, W) float16``.
         roster: photos with captions.
-        prompts: of the photos.
-        objects: weight of the error where boxes are, against 1 elsewhere.
+        prompts: prompts of the photos.
+        objects: weight of the error inside boxes, with 1 outside.
         channels: weights of the latents' channels, see `channel_weights`.
     """
 
@@ -186,7 +186,7 @@ class DiffusionData:
         self.places = object_weights(self.maps, objects)
 
     def draw(self, number: int, generator: torch.Generator) -> Examples:
-        """Photos drawn at random."""
+        """Draw photos at random."""
         photos = torch.randint(len(self.latents), (number,), generator=generator)
         return Examples(
             latents=self.latents[photos].float(),
@@ -223,32 +223,32 @@ def train_diffusion(
     checkpoint: Name,
     plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
-    """Train a generator, and write a diffusers folder with a card in it.
+    """Train a generator; write a diffusers folder with a model card.
 
     Args:
         paths: folders.
         data: photos with captions and boxes.
-        seed: of all draws.
-        threads: of torch; None: its own choice.
-        first_images: photos of a split that are read; None: all.
-        size: side of a picture in pixels.
+        seed: seed of all random draws.
+        threads: threads of torch; None: torch's default.
+        first_images: number of photos to read per split; None: all.
+        size: side length of an image in pixels.
         half: compute in bfloat16.
         start: folder of a generator; None: untrained networks on an autoencoder.
-        autoencoder: its folder.
+        autoencoder: folder of the autoencoder.
         vocabulary: tokens of a new tokenizer, 512 of them single bytes.
         max_length: tokens of a prompt, with start and end.
         text, unet: see `new_networks`.
         noise: arguments of ``DDPMScheduler``.
         snr_cap: see `Denoiser`.
-        objects: weight of the error where boxes are, against 1 elsewhere.
+        objects: weight of the error inside boxes, with 1 outside.
         labels: weight of reading labels from the U-Net's last maps.
         channels: power of `channel_weights`.
-        prompts: made of the captions.
+        prompts: settings of the prompts made of captions.
         training: settings of the loop.
-        sheet: of pictures at each validation.
+        sheet: settings of the sheet of images at each validation.
         out: the folder.
         checkpoint: file that a killed training resumes from.
-        plugins: packages of the data's reader, for the card alone.
+        plugins: packages of the data's reader, only for the card.
 
     Returns:
         The card: settings, data, versions and losses.
@@ -307,7 +307,7 @@ def _written(
     settings: Mapping[str, Any],
     history: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
-    """The card of the generator, which is written."""
+    """Write the generator and return its card."""
     save_pipeline(pipeline, out)
     write_sums(sums_of(out), out.rglob("*.safetensors"))
     description = "small text-to-image latent diffusion model"
@@ -318,7 +318,7 @@ def _written(
 def _started(
     start: str | None, autoencoder: str, roster: Roster, new: Mapping[str, Any]
 ) -> tuple[Any, Any, Any, Any]:
-    """Autoencoder, tokenizer, U-Net and text encoder of ``start``, or new ones."""
+    """Load autoencoder, tokenizer, U-Net and text encoder from ``start``, or create new ones."""
     if start is not None:
         pipeline = load_pipeline(start)
         return pipeline.vae, pipeline.tokenizer, pipeline.unet, pipeline.text_encoder
@@ -359,7 +359,7 @@ def _denoiser(
 def write_sheet(
     pipeline: StableDiffusionPipeline, roster: Roster, settings: SheetSettings, step: int
 ) -> None:
-    """Draw the first captions of photos as a generator does after a step."""
+    """Generate images for the first captions of photos, and write them as a sheet."""
     captions = [texts[0] for texts in captions_by_photo(roster)[: settings.number]]
     drawn = generate(pipeline, captions, steps=settings.steps, guidance=settings.guidance)
     path = Path(settings.folder) / f"{step:06d}.png"
@@ -369,12 +369,12 @@ def write_sheet(
 def picture_sheet(
     pictures: Sequence[Image.Image], captions: Sequence[str], *, columns: int = 8
 ) -> Image.Image:
-    """Pictures in rows, each above its caption.
+    """Sheet of images in rows, each above its caption.
 
     Args:
-        pictures: of one size.
-        captions: one a picture; longer ones are cut and end in dots.
-        columns: pictures in a row.
+        pictures: images of one size.
+        captions: one caption per image; long captions are cut and end in dots.
+        columns: images per row.
     """
     size = max(picture.width for picture in pictures)
     cell = (size + 8, size + 8 + 11 * _CAPTION_LINES)

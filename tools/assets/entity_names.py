@@ -1,6 +1,6 @@
-"""The names of entities that captions use: ``python -m tools.assets entity-names --help``.
+"""List the entities that captions name: ``python -m tools.assets entity-names --help``.
 
-``captioning/text/weights/entities.txt`` was made with the defaults.
+``captioning/text/weights/entities.txt`` was created with the defaults.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ NO_OBJECTS = frozenset(_NO_OBJECTS.split())
 
 
 def count_entities(captions: Iterable[str], parser: AbstractParser) -> Counter[str]:
-    """How many captions name each entity."""
+    """Number of captions that name each entity."""
     parses = parser.parse(list(captions))
     return Counter(entity for parse in parses for entity in find_entities(parse))
 
 
 def frequent_names(counts: Counter[str], min_count: int) -> list[str]:
-    """Names of things in order of their counts, equal ones by the alphabet."""
+    """Names of things by falling count, ties in alphabetical order."""
     names = [
         name
         for name, count in counts.items()
@@ -67,17 +67,17 @@ def write_names(
     cache: str | None = None,
     out: Path | None = None,
 ) -> tuple[int, Path]:
-    """Count the entities of captions, and write the list of those that are frequent.
+    """Count the entities of captions, and write the list of frequent entities.
 
     Args:
         annotations: COCO captions, see `captioning.data.readers.coco.read_coco`.
         every: step from one caption that is read to the next.
-        min_count: captions that name an entity.
-        cache: folder of parses; None keeps none.
-        out: None for the packaged list.
+        min_count: minimum number of captions that name an entity.
+        cache: folder of cached parses; None: no cache.
+        out: output file; None: the packaged list.
 
     Returns:
-        How many names there are, and the file.
+        Number of names, and the file.
     """
     out = out or PACKAGED
     roster = read_coco(name="captions", annotations=annotations, image_folder=None)

@@ -1,7 +1,7 @@
-"""How often a parser is right: against parses that are taken as the truth.
+"""Accuracy of a parser against reference parses.
 
-``python -m tools.assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
-the same captions, such as a teacher's answers and the captions checked by hand.
+``python -m tools.assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of the same
+captions, such as a teacher's parses and manually checked parses.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ NOUNS = ("NOUN", "PROPN")
 
 
 def read_parses(path: str | Path, split: str | None = None) -> list[tuple[str, Parse]]:
-    """Captions and parses of a file that `tools.assets.annotate_spacy2` wrote.
+    """Read captions and parses from a file of `tools.assets.annotate_spacy2`.
 
     Args:
-        split: keep the lines of this split; None keeps all.
+        split: split to read; None: all.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a line that is not a parsed caption.
+        FileNotFoundError: the file does not exist.
+        ValueError: a line is not a parsed caption.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} does not exist; docs/cards/caption_parser.md says how it is made"
+            f"{path} does not exist: docs/cards/caption_parser.md describes how to create it"
         )
     parses = []
     with path.open(encoding="utf-8") as lines:
@@ -62,10 +62,10 @@ def _parse(record: dict[str, list]) -> Parse:
 
 
 def accuracy(parses: Sequence[Parse], truth: Sequence[Parse]) -> dict[str, float]:
-    """Shares of words that are right, in [0, 1].
+    """Shares of correctly parsed words, in [0, 1].
 
-    A caption that is split into other words than the truth counts as wrong throughout. Heads are
-    counted without punctuation, as is usual.
+    All words of a caption that is split into other words count as wrong. Heads are counted without
+    punctuation, as is usual.
 
     Returns:
         ``tag``, ``pos``, ``lemma``; ``UAS`` and ``LAS``, right heads and right heads with their
@@ -74,7 +74,7 @@ def accuracy(parses: Sequence[Parse], truth: Sequence[Parse]) -> dict[str, float
         number.
 
     Raises:
-        ValueError: other numbers of parses.
+        ValueError: the numbers of parses differ.
     """
     if len(parses) != len(truth):
         raise ValueError(f"one parse a caption: got {len(parses)} for {len(truth)}")
@@ -123,11 +123,11 @@ def _count_bags(count: Counter[str], parse: Parse, expected: Parse) -> None:
 
 
 def compare_files(parses: str | Path, truth: str | Path) -> dict[str, float]:
-    """The `accuracy` of a file's parses.
+    """Compute `accuracy` for a file of parses.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the files are not of the same captions.
+        ValueError: the files hold different captions.
     """
     tested, expected = read_parses(parses), read_parses(truth)
     if [caption for caption, _ in tested] != [caption for caption, _ in expected]:

@@ -1,7 +1,7 @@
-"""Captions for the caption parser's teacher: ``python -m tools.assets parser-captions``.
+"""Draw captions for the caption parser's teacher: ``python -m tools.assets parser-captions``.
 
-Writes ``out`` with lines of ``{"id", "split", "caption"}``, drawn from the data sets that
-``configs/parser_captions.yaml`` names; `tools/assets/annotate_spacy2.py` parses them.
+The command writes lines of ``{"id", "split", "caption"}`` to ``out``, drawn from the datasets in
+``configs/parser_captions.yaml``; `tools/assets/annotate_spacy2.py` parses them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Source(TypedDict):
-    """A data set, and how many of its captions are drawn for which split."""
+    """Dataset, with the number of captions to draw for a split."""
 
     split: Name
     number: PositiveInt
@@ -33,9 +33,9 @@ class Source(TypedDict):
 def draw_captions(
     roster: Roster, *, number: int, split: str, rng: np.random.Generator
 ) -> Iterator[dict[str, str]]:
-    """``number`` different captions of a roster, or all where it has fewer.
+    """Draw ``number`` different captions of a roster, or all if it has fewer.
 
-    Captions of one text count once, so that a held-out set is not full of "a man on a bench".
+    Equal captions count once, so that a held-out set is not full of "a man on a bench".
     """
     texts: dict[str, str] = {}
     for sample in roster.samples:
@@ -47,7 +47,7 @@ def draw_captions(
 
 
 def gather(sources: Mapping[str, Source], *, seed: int) -> list[dict[str, str]]:
-    """Records of all sources; a held-out caption that is also trained on is left out."""
+    """Gather records of all sources, without held-out captions that are also in training."""
     rng = np.random.default_rng(seed)
     records: list[dict[str, str]] = []
     for source in sources.values():
@@ -61,12 +61,12 @@ def gather(sources: Mapping[str, Source], *, seed: int) -> list[dict[str, str]]:
 
 
 def write_captions(*, sources: Mapping[str, Source], out: Name, seed: Seed = 0) -> int:
-    """Write the list of captions to the file ``out``; returns how many there are.
+    """Write the list of captions to the file ``out``; return their number.
 
     Args:
-        sources: data sets by any names.
+        sources: datasets under any names.
         out: JSON Lines.
-        seed: of the draw.
+        seed: seed of the draw.
     """
     records = gather(sources, seed=seed)
     write_lines(out, (json.dumps(record, ensure_ascii=False) for record in records))

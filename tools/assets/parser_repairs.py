@@ -1,8 +1,8 @@
-"""Repairs by rule of frequent faults of the caption parser's teacher.
+"""Rules that correct frequent errors of the caption parser's teacher.
 
 The teacher learned from newspapers and conversations. Captions lack verbs ("A man riding a horse"),
 name objects that newspapers do not (teddy bears, frisbees) and are full of colours. Each rule
-repairs one kind of fault that was seen when captions were checked by hand, and nothing else.
+corrects exactly one kind of error that was found when captions were checked by hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLACES_OF_NOUNS = ("pobj", "dobj", "nsubj", "nsubjpass", "conj", "ROOT")
 
 
 def repair(parse: Parse) -> Parse:
-    """The parse with all rules applied."""
+    """Apply all rules to a parse."""
     for rule in RULES:
         parse = rule(parse)
     return parse
@@ -38,7 +38,7 @@ def _changed(parse: Parse, changes: dict[int, Token]) -> Parse:
 
 
 def _common_names(parse: Parse) -> Parse:
-    """A lower-case word is no name, and "bear" of "teddy bear" is none in upper case either."""
+    """Tag lower-case words, and "bear" in "teddy bear" in any case, as common nouns."""
     changes = {}
     for i, token in enumerate(parse):
         name = token.tag in ("NNP", "NNPS") and token.text.islower()
@@ -51,7 +51,7 @@ def _common_names(parse: Parse) -> Parse:
 
 
 def _colours(parse: Parse) -> Parse:
-    """A colour before a compound is an adjective of its head: a fire hydrant is red, not fire."""
+    """Make a colour before a compound an adjective of its head, as in "red fire hydrant"."""
     changes = {}
     for i, token in enumerate(parse):
         if token.text.lower() not in COLOURS or token.dep not in BEFORE_NOUNS or token.head < i:
@@ -65,7 +65,7 @@ def _colours(parse: Parse) -> Parse:
 
 
 def _next_to(parse: Parse) -> Parse:
-    """The first word of "next to" is an adverb, the teacher's second choice."""
+    """Tag the first word of "next to" as an adverb, the teacher's second choice."""
     neighbours = pairwise(parse)
     places = [
         i
@@ -81,7 +81,7 @@ def _next_to(parse: Parse) -> Parse:
 
 
 def _nouns(parse: Parse) -> Parse:
-    """A word with its own article is a noun, "a yellow fire hydrant", except in "close up"."""
+    """Tag a word with its own article as a noun ("a yellow fire hydrant"), except in "close up"."""
     marked = {t.head for t in parse if t.dep == "det" and t.text.lower() in ARTICLES}
     changes = {
         i: replace(parse[i], tag="NN", pos="NOUN", lemma=parse[i].text.lower())
@@ -93,7 +93,7 @@ def _nouns(parse: Parse) -> Parse:
 
 
 def _verbs(parse: Parse) -> Parse:
-    """A plural with a singular subject is a verb: "a zebra munches"."""
+    """Tag a plural after a singular subject as a verb: "a zebra munches"."""
     changes = {}
     for i, token in enumerate(parse):
         children = _children(parse, i)
@@ -107,7 +107,7 @@ def _verbs(parse: Parse) -> Parse:
 
 
 def _compounds(parse: Parse) -> Parse:
-    """The "subject" of the noun right behind it is part of it: "a marble sink"."""
+    """Join the "subject" of the following noun to that noun as a compound: "a marble sink"."""
     for i, token in enumerate(parse):
         previous = i - 1
         noun = token.tag in ("NN", "NNS") and not token.text.endswith("ing")
@@ -123,7 +123,7 @@ def _compounds(parse: Parse) -> Parse:
 
 
 def _subjects_without_verbs(parse: Parse) -> Parse:
-    """ "A man riding a horse" is a man, not a sentence: the participle hangs on its noun."""
+    """Attach a participle to its noun: "a man riding a horse" is a noun phrase, not a sentence."""
     for root, token in enumerate(parse):
         if token.head != root or token.tag not in PARTICIPLES:
             continue

@@ -1,7 +1,7 @@
-"""COCO's photos that the small joint space was not trained on.
+"""List COCO photos that were not used to train the small joint space.
 
-``python -m tools.assets unseen-photos`` lists them. ViECap's small form sees photos through that
-space, so it is tested on these alone (docs/papers/toca.md, scale ``flickr8k``).
+The command is ``python -m tools.assets unseen-photos``. The small ViECap reads photos through the
+joint space, so it is only tested on the listed photos (docs/papers/toca.md, scale ``flickr8k``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FILE_NAME = "coco_unseen.txt"
 
 
 def write_unseen_photos(out: Path | None = None) -> tuple[int, Path]:
-    """Write a list of ids, one a line.
+    """Write the list of photo ids, one per line.
 
     Args:
-        out: the list; by default `FILE_NAME` in the user's folder ``cache``.
+        out: file of the list; by default `FILE_NAME` in the user's folder ``cache``.
 
     Returns:
         Number of photos, and the list.
@@ -39,11 +39,11 @@ def unseen_photos(folder: Path) -> list[str]:
     """Ids of the photos, in the order of COCO's file.
 
     Args:
-        folder: COCO's 5,000 photos of the lowest ids, of which the joint space saw 4,000.
+        folder: folder of the 5,000 COCO photos with the lowest ids (4,000 for training).
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: it holds others than those that the joint space was made with.
+        FileNotFoundError: the folder does not exist.
+        ValueError: the folder holds other photos.
     """
     choices = (setting("data.image_folder", folder), "data.missing_photos=drop")
     roster = roster_of(folder.parents[1], "coco_train2014", "train", *choices)

@@ -1,10 +1,10 @@
-"""Tables of docs/results/vlm.md and docs/guides/gpu.md that are built from records of benchmarks.
+"""Build tables of docs/results/vlm.md and docs/guides/gpu.md from benchmark records.
 
 python tools/studies/bench_tables.py
 
-Of `bench_fine_tuning.py`: each row of ours against the fastest other way of the same run. Of
-`bench_memory.py`: what a step was said to need, and what it needed. Where several records hold a
-row, the one with the latest date counts.
+For `bench_fine_tuning.py`: each row of this project against the fastest other implementation of the
+same run. For `bench_memory.py`: estimated and measured memory of a step. If several records hold a
+row, the latest is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 def latest(name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Results of all records of a benchmark with their commits; one of each value of the keys."""
+    """Results of all records of a benchmark with their commits, latest for each key."""
     records = [json.loads(path.read_text("utf-8")) for path in RECORDS.glob(f"*-{name}*.json")]
     found = {
         tuple(line[key] for key in keys): {**line, "commit": record["commit"][:8]}
@@ -37,7 +37,7 @@ def latest(name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def fine_tuning(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows of Markdown, one by form, captions and words."""
+    """Rows of Markdown on fine-tuning, one per form, captions and words."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for line in lines:
         groups.setdefault((line["form"], line["captions"], line["words"]), []).append(line)
@@ -65,7 +65,7 @@ def fine_tuning(lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def memory(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows of Markdown, one by form, words and change."""
+    """Rows of Markdown on memory, one per form, words and change."""
     columns = ["form, words a caption", "training", "said: MiB", "measured: MiB"]
     columns.append("said / measured")
     rows = [
@@ -82,7 +82,7 @@ def memory(lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    """Fill both pages."""
+    """Fill the tables of both pages."""
     keys = ("form", "captions", "words", "way")
     table = fine_tuning(latest("bench_fine_tuning", keys))
     fill(ROOT / "docs" / "results" / "vlm.md", {"fine tuning": table})

@@ -1,10 +1,10 @@
-"""Why scores differ between tools: the tables of ``docs/results/metric_differences.md``.
+"""Explain why scores differ between tools: tables of ``docs/results/metric_differences.md``.
 
     python tools/studies/metric_differences.py
 
-Each image's first caption is scored against its others, so that everybody has the candidates:
-COCO's captions of 2014 lie inside pycocoevalcap. Takes minutes, and Java for the published
-tokenizer and METEOR.
+Each image's first caption is scored against its other captions. Everybody has these candidates, as
+pycocoevalcap contains COCO's captions of 2014. The script takes minutes, and needs Java for the
+published tokenizer and METEOR.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def captions_of(number: int | None = None) -> Groups:
 
 
 def tokenized(groups: Groups, tokenize: Tokenize) -> Groups:
-    """The same captions tokenized, all in one call."""
+    """Tokenize the captions in a single call."""
     rest = iter(tokenize([text for group in groups for text in group]))
     return [[next(rest) for _ in group] for group in groups]
 
 
 def first_and_others(groups: Groups) -> tuple[list[str], Groups]:
-    """Candidates and references."""
+    """First caption of each image as candidate, and the others as references."""
     return [group[0] for group in groups], [group[1:] for group in groups]
 
 
@@ -74,13 +74,13 @@ def scores_of(groups: Groups, statistics: CiderStatistics | None = None) -> dict
 
 
 def table(head: Row, rows: Sequence[Row]) -> str:
-    """A Markdown table; numbers are text already."""
+    """Format texts as a Markdown table."""
     lines = [head, ("---", *["---:"] * (len(head) - 1)), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def score_rows(named: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> str:
-    """A row for each way of scoring, a column for each score."""
+    """Rows by way of scoring, with a column per score."""
     rows = [(way, *(f"{scores[name]:.4f}" for name in names)) for way, scores in named.items()]
     return table(("", *names), rows)
 
@@ -91,7 +91,7 @@ def _treebank(texts: Sequence[str]) -> list[str]:
 
 
 def tokenizers(raw: Groups, published: Groups) -> str:
-    """The same captions split in several ways."""
+    """Scores of the same captions under several tokenizers."""
     ways: dict[str, Groups] = {
         "PTB (Java), lower case, punctuation dropped: published": published,
         "`tokenizer: python` of this project": tokenized(raw, tokenize_python),
@@ -104,7 +104,7 @@ def tokenizers(raw: Groups, published: Groups) -> str:
 
 
 def bleu(groups: Groups) -> str:
-    """BLEU-4 of the same tokens."""
+    """BLEU-4 of the same tokens in several variants."""
     candidates, references = first_and_others(groups)
     rows = []
     for option in ("closest", "shortest", "average"):
@@ -121,7 +121,7 @@ def bleu(groups: Groups) -> str:
 
 
 class _NoSynonyms:
-    """Takes the place of WordNet, which nltk downloads: no word has synonyms."""
+    """Stand-in for WordNet, which nltk downloads; it has no synonyms."""
 
     def synsets(self, word: str) -> list[str]:
         return []
@@ -144,7 +144,7 @@ def meteor(groups: Groups) -> str:
 
 
 def cider(groups: Groups, everything: Groups) -> str:
-    """CIDEr-D and CIDEr of the same captions under other document frequencies."""
+    """CIDEr-D and CIDEr of the same captions with different document frequencies."""
     named = {f"frequencies of these {len(groups):,} images' references": scores_of(groups)}
     sizes = (5 * len(groups), len(everything))
     for size in sizes:
@@ -155,7 +155,7 @@ def cider(groups: Groups, everything: Groups) -> str:
 
 
 def cider_intervals(groups: Groups) -> str:
-    """Intervals with frequencies kept, and counted anew for every resample."""
+    """Confidence intervals with fixed document frequencies and with those of each resample."""
     candidates, references = first_and_others(groups)
     each = CiderReferences.prepare(references).score(candidates)
     bootstrap = Bootstrap(resamples=RESAMPLES)
@@ -177,13 +177,13 @@ def cider_intervals(groups: Groups) -> str:
 
 
 def reference_counts(groups: Groups) -> str:
-    """The same captions against fewer references."""
+    """Scores of the same captions against fewer references."""
     named = {f"{n}": scores_of([texts[: n + 1] for texts in groups]) for n in (1, 2, 3, 4)}
     return score_rows(named, ("BLEU-4", "ROUGE-L", "CIDEr-D"))
 
 
 def mistakes(groups: Groups) -> str:
-    """What files of captions are often wrong in."""
+    """Scores under frequent mistakes in files of captions."""
     shifted = [[groups[i - 1][0], *texts[1:]] for i, texts in enumerate(groups)]
     tenth = [texts if i % 10 else ["", *texts[1:]] for i, texts in enumerate(groups)]
     left_out = [texts for i, texts in enumerate(groups) if i % 10]
@@ -197,7 +197,7 @@ def mistakes(groups: Groups) -> str:
 
 
 def main(page: Path) -> None:
-    """Measure all and put it into the page."""
+    """Compute all tables and write them to the page."""
     everything = captions_of()
     raw = everything[:NUM_IMAGES]
     published = tokenized(raw, tokenize_ptb)

@@ -1,10 +1,10 @@
-"""The page of all captioners on Flickr8k's photos, from the records of their runs.
+"""Build the page of all captioners on Flickr8k's photos from the records of their runs.
 
     python tools/studies/models_report.py
 
-Builds docs/results/models_flickr8k.md from docs/results/records (`captioning record`): a row a
-captioner, then the tables of several captions (`captioning diverse-captions run=FOLDER`) and of
-control (`captioning controllability run=FOLDER`) of the runs that have them.
+The script builds docs/results/models_flickr8k.md from docs/results/records (`captioning record`): a
+row per captioner, then tables on several captions (`captioning diverse-captions run=FOLDER`) and on
+control (`captioning controllability run=FOLDER`) for runs that have them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "timing.captions_p
 
 
 def page(table: Table) -> list[str]:
-    """The lines of docs/results/models_flickr8k.md.
+    """Lines of docs/results/models_flickr8k.md.
 
     Args:
         table: runs by their names, such as a key of `ROWS`, then by seed.
@@ -76,7 +76,7 @@ def page(table: Table) -> list[str]:
 
 
 def _scores(table: Table) -> list[str]:
-    """One caption an image: mean over seeds, and the share of UpDown's CIDEr-D."""
+    """Table of one caption per image: mean over seeds, and the share of UpDown's CIDEr-D."""
     names = [name.removeprefix("timing.").replace("_", " ") for name in METRICS]
     rows = []
     for name in (name for name in ROWS if (name,) in table):
@@ -107,7 +107,7 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
 
 
 def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
-    """Results of a further command in each run: name, seed, folder's name and content."""
+    """Results of a further command for each run: name, seed, folder name and content."""
     return [
         (name, seed, Path(path).parent.name, content)
         for name in ROWS
@@ -117,7 +117,7 @@ def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str
 
 
 def _control(table: Table) -> list[str]:
-    """Scores of control, and agreement when other regions are requested."""
+    """Table of control scores, and of agreement with other requested regions."""
     results = _further(table, "control.json")
     if not results:
         return []
@@ -137,10 +137,10 @@ def _control(table: Table) -> list[str]:
 
 
 def captions_used(data: str, folder: str) -> str:
-    """The captions whose controls a folder of ``evaluation`` was scored with.
+    """Source of the captions whose controls were requested in a folder of ``evaluation``.
 
-    They are those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a
-    set generated for its photos, or of other data.
+    They are human captions of the test split of ``data`` (``test_in`` for MiniWorld), captions
+    generated for its photos, or captions of other data.
     """
     for plain in (f"{data}-test_in", f"{data}-test"):
         if folder == plain:
@@ -151,7 +151,7 @@ def captions_used(data: str, folder: str) -> str:
 
 
 def _search(folder: str) -> str:
-    """How captions were searched for, which the folder's name ends with."""
+    """Search of the captions, from the end of the folder's name."""
     return folder.rpartition("-")[2].replace("_", " ")
 
 
@@ -168,7 +168,7 @@ def _swapped(swap: Mapping[str, Any] | None) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The page."""
+    """Build and write the page."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     names = sorted({name.partition("/")[0] for name in ROWS})
     table = read_table([path for name in names for path in studies(RECORDS, name)], ("run_name",))
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def by_row(table: Table) -> Table:
-    """Runs by the keys of `ROWS`, whether their names are of the first records or newer."""
+    """Runs by the keys of `ROWS`, for old and new run names."""
     rows: Table = {}
     for (name,), runs in table.items():
         row = name.removesuffix(RECORDED_ENDING)

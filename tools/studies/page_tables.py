@@ -1,4 +1,4 @@
-"""Records of studies, and the tables that are built from them between the marks of a page."""
+"""Read records of studies, and write tables between the marks of a page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MARKS = "<!-- table:{} -->", "<!-- /table:{} -->"
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """All lines of a file of JSON Lines; none of a file that is not there."""
+    """Read all lines of a JSON Lines file; empty if the file does not exist."""
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def fill(page: Path, tables: Mapping[str, Sequence[str]]) -> None:
-    """Put tables, as lines by name, between their marks; others are left out."""
+    """Write tables, given as lines by name, between their marks; skip tables without marks."""
     text = page.read_text(encoding="utf-8")
     for name, rows in tables.items():
         begin, end = (mark.format(name) for mark in _MARKS)
@@ -33,10 +33,10 @@ def fill(page: Path, tables: Mapping[str, Sequence[str]]) -> None:
 
 
 def share_of(part: int, whole: int) -> str:
-    """A share in percent; a dash of nothing."""
+    """Share in percent; a dash if the whole is 0."""
     return percent(part / whole if whole else None)
 
 
 def percent(value: float | None) -> str:
-    """A fraction in percent, or a dash."""
+    """Fraction in percent, or a dash for None."""
     return "-" if value is None else f"{value:.0%}"

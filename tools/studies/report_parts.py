@@ -1,4 +1,4 @@
-"""Shared parts of the builders of docs/results: runs by row and seed."""
+"""Shared parts of the scripts that build docs/results: runs by row and seed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ FAULTS = "steps.plant_faults.name"
 
 
 def write_page(name: str, lines: Sequence[str]) -> Path:
-    """Write docs/results/NAME.md; returns its path."""
+    """Write docs/results/NAME.md and return its path."""
     path = ROOT / "docs" / "results" / f"{name}.md"
     write_text(path, "\n".join(lines) + "\n")
     return path
 
 
 def studies(records: Path, pattern: str) -> list[Path]:
-    """Files of records in a folder by the studies' names, such as ``flickr8k-*``."""
+    """Files of records in a folder whose study names match, such as ``flickr8k-*``."""
     return sorted(records.glob(f"{pattern}.jsonl"))
 
 
 def _value(run: Run, name: str) -> str:
-    """A setting as text; the earliest records have the name of planted faults elsewhere."""
+    """Setting as text; the earliest records store the name of planted faults elsewhere."""
     value = run.setting(name)
     if name == FAULTS and value is None:
         value = run.setting("noise.name") or "none"
@@ -40,7 +40,7 @@ def _value(run: Run, name: str) -> str:
 def read_table(
     sources: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
 ) -> Table:
-    """The runs of files of records by some of their settings, then by seed."""
+    """Read runs from files of records, by some of their settings and then by seed."""
     table: Table = {}
     for run in read_runs(sources):
         key = tuple(_value(run, name) for name in settings)
@@ -49,7 +49,7 @@ def read_table(
 
 
 def head(command: str, table: Table) -> list[str]:
-    """The origin of a page's numbers: command, commits, machines, dates, seeds."""
+    """Origin of a page's numbers: command, commits, machines, dates, seeds."""
     all_runs = [run for runs in table.values() for run in runs.values()]
     lines = [f"- built by: {command}"]
     for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
@@ -59,19 +59,19 @@ def head(command: str, table: Table) -> list[str]:
 
 
 def scores(runs: dict[int, Run]) -> dict[int, float]:
-    """The test score by seed."""
+    """Test score by seed."""
     values = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
 def values_of(runs: dict[int, Run], metric: str) -> list[float]:
-    """A test score of all runs that have it."""
+    """Test scores of all runs that have the metric."""
     values = (run.value(metric, "test") for run in runs.values())
     return [value for value in values if value is not None]
 
 
 def spread(values: Sequence[float], digits: str) -> str:
-    """Mean, and the deviation over seeds where there are several."""
+    """Mean, with the standard deviation if there are several seeds."""
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""

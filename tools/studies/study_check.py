@@ -1,13 +1,13 @@
-"""How well each check of ``captioning check`` finds faults that were planted.
+"""Measure how well each check of ``captioning check`` finds planted faults.
 
     python tools/studies/study_check.py flickr8k miniworld
     python tools/studies/study_check.py coco data.image_folder=FOLDER data.missing_photos=drop
     python tools/studies/study_check.py --report
 
-Photos and captions are ones that the joint space in the package was not trained on: Flickr8k's
-test, the last 1,000 of the COCO photos at hand, and generated scenes. A fault is planted at a time;
-a line of docs/results/records/check.jsonl is what one check made of it. ``--report`` builds the
-tables of docs/results/check.md.
+The shipped joint space was not trained on these photos and captions: Flickr8k's test split, the
+last 1,000 of the available COCO photos, and generated scenes. One kind of fault is planted at a
+time; each line of docs/results/records/check.jsonl is the result of one check. ``--report`` builds
+the tables of docs/results/check.md.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ Look = Callable[[Roster], Evidence]
 
 
 def main() -> None:
-    """Measure, or build the tables."""
+    """Measure the checks, or build the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*", metavar="DATA", help=f"{', '.join(NAMES)}; KEY=VALUE")
     parser.add_argument("--report", action="store_true")
@@ -95,7 +95,7 @@ def main() -> None:
 def measured(
     data: str, cache: Path, overrides: Sequence[str], num_photos: int
 ) -> list[dict[str, Any]]:
-    """What every check makes of every fault in a data set."""
+    """Results of every check for every fault in a dataset."""
     roster = read(data, overrides, num_photos)
     encoder, sentences = build_encoders("joint_space", cache)
     clean = look_at(roster, encoder, sentences)
@@ -115,7 +115,7 @@ def measured(
 
 
 def read(data: str, overrides: Sequence[str], num_photos: int) -> Roster:
-    """The last photos of a data set, which the space has not seen."""
+    """Read the last photos of a dataset, on which the joint space was not trained."""
     name = {"coco": "coco_train2014"}.get(data, data)
     split = "train" if data == "coco" else "test"
     config = compose_config("train", [f"data={name}", *overrides])
@@ -125,7 +125,7 @@ def read(data: str, overrides: Sequence[str], num_photos: int) -> Roster:
 
 
 def seen_again(clean: Evidence, faulty: Roster, encoder: Any, sentences: Any) -> Evidence:
-    """The evidence of a faulty roster: what was seen before is not looked at again."""
+    """Evidence of a faulty roster, reusing embeddings of unchanged photos and captions."""
     rows = {sample.caption: sample.row for sample in clean.roster.samples}
     captions = [sample.caption for sample in faulty.samples]
     new = list(dict.fromkeys(caption for caption in captions if caption not in rows))
@@ -142,7 +142,7 @@ def seen_again(clean: Evidence, faulty: Roster, encoder: Any, sentences: Any) ->
 
 
 def planted(clean: Evidence, look: Look) -> dict[str, tuple[Evidence, np.ndarray, tuple[str, ...]]]:
-    """Evidence with a fault, which rows bear it, and the checks that are asked; by fault."""
+    """Evidence with a planted fault, its faulty rows and the checks to run, by fault."""
     roster, rng = clean.roster, np.random.default_rng(0)
     every = tuple(check.name for check in CHECKS)
     none = np.zeros(len(roster), bool)
@@ -173,19 +173,19 @@ def planted(clean: Evidence, look: Look) -> dict[str, tuple[Evidence, np.ndarray
 
 
 def bears(roster: Roster, truth: Mapping[str, str]) -> np.ndarray:
-    """``(N,)``: which rows are faulty."""
+    """Mask ``(N,)`` of the faulty rows."""
     return np.array([sample.sample_id in truth for sample in roster.samples])
 
 
 def one_caption(roster: Roster) -> Roster:
-    """The first caption of each image."""
+    """First caption of each image."""
     return build_roster(
         roster.name, [roster.samples[rows[0]] for rows in roster.rows_by_image.values()]
     )
 
 
 def moved_photos(roster: Roster, rng: np.random.Generator) -> tuple[Roster, np.ndarray]:
-    """A twentieth of the images with each other's photos."""
+    """Exchange the photos of a twentieth of the images."""
     ids = list(roster.rows_by_image)
     chosen = [ids[place] for place in rng.permutation(len(ids))[: len(ids) // 20]]
     path = {
@@ -198,7 +198,7 @@ def moved_photos(roster: Roster, rng: np.random.Generator) -> tuple[Roster, np.n
 
 
 def shifted(roster: Roster) -> tuple[Roster, np.ndarray]:
-    """A run of images with the captions of the next one."""
+    """Give a run of images the captions of the next image."""
     ids = list(roster.rows_by_image)
     start = len(ids) // 3
     texts = roster.references()
@@ -219,7 +219,7 @@ def shifted(roster: Roster) -> tuple[Roster, np.ndarray]:
 def with_texts(
     roster: Roster, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[Roster, np.ndarray]:
-    """A hundredth of the captions replaced."""
+    """Replace a hundredth of the captions."""
     rows = rng.permutation(len(roster))[: max(len(texts), 5, len(roster) // 100)]
     new = {int(row): texts[place % len(texts)] for place, row in enumerate(rows)}
     samples = [replace(s, caption=new.get(s.row, s.caption)) for s in roster.samples]
@@ -227,9 +227,9 @@ def with_texts(
 
 
 def copied(clean: Evidence, rng: np.random.Generator) -> Planted:
-    """Near-copies of a twentieth of the photos at the end: smaller, cut, or pressed harder.
+    """Append near-copies of a twentieth of the photos: smaller, cropped or more compressed.
 
-    Their vectors are those of the photos, which a smaller copy hardly changes.
+    The copies reuse the photos' vectors, which hardly differ.
     """
     roster, paths = clean.roster, list(clean.photos)
     chosen = rng.permutation(len(paths))[: len(paths) // 20]
@@ -251,7 +251,7 @@ def copied(clean: Evidence, rng: np.random.Generator) -> Planted:
 
 
 def degraded(path: Path, how: int) -> PhotoFacts:
-    """What is seen of a copy: at a third of its size, pressed hard, or cut by 2% a side."""
+    """Image of a copy: a third of the size, strongly compressed, or cropped by 2% per side."""
     photo = load_rgb(path)
     width, height = photo.size
     if how == 0:
@@ -269,7 +269,7 @@ def degraded(path: Path, how: int) -> PhotoFacts:
 
 
 def counts(result: CheckResult, name: str, truth: np.ndarray) -> dict[str, Any]:
-    """Planted and flagged captions, and how many are both."""
+    """Number of planted captions, of flagged captions and of captions that are both."""
     flags = result.flags[name]
     chances = result.scores[name].values
     return {
@@ -285,7 +285,7 @@ def counts(result: CheckResult, name: str, truth: np.ndarray) -> dict[str, Any]:
 
 
 def keep(data: str, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Put the lines of a data set in the place of its earlier ones."""
+    """Replace the earlier lines of a dataset in the records."""
     old = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.is_file() else []
     others = [line for line in old if json.loads(line)["data"] != data]
     write_lines(RECORDS, [*others, *(json.dumps(line) for line in lines)])
@@ -302,7 +302,7 @@ def report() -> None:
 
 
 def table(title: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of a data set in Markdown."""
+    """Rows of a dataset in Markdown."""
     head = ["planted", "check", "flagged", "precision", "expected", "recall"]
     rows = [
         f"| {line['fault']}, {line['planted']} | `{line['check']}` | {line['flagged']} | "

@@ -1,13 +1,13 @@
-"""How well ``captioning check`` finds and mends wrong words that were planted.
+"""Measure how well ``captioning check`` finds and corrects planted wrong words.
 
     python tools/studies/study_check_words.py
     python tools/studies/study_check_words.py --faults uniform plausible none --photos 2000
     python tools/studies/study_check_words.py --report
 
-Words of Flickr8k's captions are replaced by others of their row. Sets of fewer photos, and of one
-caption a photo, show how much there must be to learn from. A line of
-docs/results/records/check_words.jsonl is what the check made of one set; ``--report`` builds the
-tables of docs/results/check.md.
+Words of Flickr8k's captions are replaced by other words of their row. Datasets of fewer photos or
+one caption per photo show how much data the check needs. Each line of
+docs/results/records/check_words.jsonl is the result for one dataset; ``--report`` builds the tables
+of docs/results/check.md.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ AT_ONCE = 64
 
 
 def main() -> None:
-    """Measure, or build the table."""
+    """Measure the check, or build the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, metavar="PHOTOS", help="of the sets that are measured")
+    parser.add_argument("--most", type=int, metavar="PHOTOS", help="kinds of faults to plant")
     parser.add_argument("--faults", nargs="+", choices=list(FAULTS), default=list(FAULTS))
     parser.add_argument("--photos", nargs="+", type=int, metavar="NUMBER", help="of the sets")
     parser.add_argument("--cache", default="cache", type=Path)
@@ -97,13 +97,13 @@ def main() -> None:
 
 
 def read(*, is_seen: bool) -> Roster:
-    """Flickr8k's photos that the space learnt from, or the others."""
+    """Flickr8k's photos that trained the joint space, or the other photos."""
     config = compose_config("train", ["data=flickr8k"])
     return captions_of("flickr8k", [config.data.train]) if is_seen else unseen_photos(config)
 
 
 def photo_vectors(roster: Roster, cache: Path) -> dict[Path, np.ndarray]:
-    """The space's vector of each photo; kept for the next study of these annotations."""
+    """Joint-space vector of each photo, cached for the next study of these annotations."""
     paths = list({sample.image_path: None for sample in roster.samples})
     file = cache / f"photo_vectors-{roster.fingerprint}.npy"
     if not file.is_file():
@@ -114,13 +114,13 @@ def photo_vectors(roster: Roster, cache: Path) -> dict[Path, np.ndarray]:
 
 
 def save(path: Path, vectors: np.ndarray) -> None:
-    """Write to exactly this name."""
+    """Write an array to exactly this file name."""
     with path.open("wb") as file:
         np.save(file, vectors)
 
 
 def embedded(paths: Sequence[Path]) -> np.ndarray:
-    """``(len(paths), D)`` in the space that the check uses by default."""
+    """Embed photos ``(len(paths), D)`` in the default space of the check."""
     encoder, _ = build_encoders("joint_space", None)
     if encoder is None:
         raise ValueError("there is no space of photos and texts")
@@ -137,7 +137,7 @@ def evidence_of(
     seed: int,
     encoder: TextEmbedder | None = None,
 ) -> Evidence:
-    """What the check of words looks at; with an encoder also a second time."""
+    """Evidence for the check of words; with an encoder also a second round of evidence."""
     paths = list({sample.image_path: None for sample in roster.samples})
     return Evidence(
         roster=roster,
@@ -150,12 +150,12 @@ def evidence_of(
 
 
 def words_check() -> Check:
-    """The check of words."""
+    """Build the check of words."""
     return next(check for check in CHECKS if check.name == NAME)
 
 
 def part_of(roster: Roster, photos: int, each: int) -> Roster:
-    """The first captions of the first photos."""
+    """First captions of the first photos."""
     rows = [own[:each] for own in list(roster.rows_by_image.values())[:photos]]
     return build_roster(roster.name, [roster.samples[row] for own in rows for row in own])
 
@@ -163,7 +163,7 @@ def part_of(roster: Roster, photos: int, each: int) -> Roster:
 def measured(
     roster: Roster, vectors: Mapping[Path, np.ndarray], faults: str, seed: int, cache: Path
 ) -> dict[str, Any]:
-    """What the check makes of a set with faults."""
+    """Result of the check for a dataset with faults."""
     planting = plant(roster, kinds=FAULTS[faults], seed=seed, cache_folder=cache)
     encoder, _ = build_encoders("joint_space", cache)
     begin = processor_seconds()
@@ -184,7 +184,7 @@ def measured(
 
 
 def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
-    """Planted, flagged and mended captions, and how many of these rightly."""
+    """Number of planted, flagged and corrected captions, and how many of these are correct."""
     flagged = [s for s in planting.roster.samples if result.flags[NAME][s.row]]
     chances = result.scores[NAME].values[result.flags[NAME]]
     found = [sample for sample in flagged if sample.sample_id in planting.truth]
@@ -204,7 +204,7 @@ def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
 
 
 def shown(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
-    """Captions that a page would show from each threshold on, and those with the planted word."""
+    """Number of captions shown on a page at each threshold, and how many have planted words."""
     values, words = result.scores[NAME].values, result.scores[NAME].words
     samples = planting.roster.samples
     starts = {
@@ -222,7 +222,7 @@ def shown(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
 
 
 def by_chance(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
-    """Words by their chance of being wrong: how many, their mean chance, and how many planted."""
+    """Words by their probability of being wrong: number, mean probability, number planted."""
     samples = planting.roster.samples
     places = {
         (s.row, planting.words[s.sample_id].start) for s in samples if s.sample_id in planting.words
@@ -240,7 +240,7 @@ def by_chance(result: CheckResult, planting: Planting) -> list[dict[str, float]]
 
 
 def is_right(planting: Planting, sample_id: str, new: Replacement) -> bool:
-    """Whether what stood there stands there again, or a word of its meaning."""
+    """Whether the original word, or a word of the same meaning, was restored."""
     truth = planting.words.get(sample_id)
     if truth is None or truth.start != new.doubt.start:
         return False
@@ -249,13 +249,13 @@ def is_right(planting: Planting, sample_id: str, new: Replacement) -> bool:
 
 
 def processor_seconds() -> float:
-    """Of this process so far."""
+    """CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def keep(line: Mapping[str, Any]) -> None:
-    """Write a line to the records, in the place of an older one of the same set."""
+    """Write a line to the records, replacing an older line of the same dataset."""
     print(json.dumps(line), flush=True)
     keys = ("photos", "each", "faults", "seed")
     others = [old for old in read_records(RECORDS) if any(old[key] != line[key] for key in keys)]
@@ -263,14 +263,14 @@ def keep(line: Mapping[str, Any]) -> None:
 
 
 def report() -> None:
-    """The tables of the page."""
+    """Write the tables of the page."""
     lines = read_records(RECORDS)
     tables = {"words": table(lines), "word thresholds": threshold_table(lines)}
     fill(PAGE, {**tables, "word chances": chance_table(lines)})
 
 
 def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
-    """A row a set and threshold: what the page shows, and how much of it was planted."""
+    """Rows by dataset and threshold: what the page shows, and how much of it was planted."""
     head = ["faults", "photos", "captions", "planted", "from", "shown"]
     head += ["of these planted", "planted ones shown", "with that word marked"]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
@@ -290,7 +290,7 @@ def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def chance_table(lines: list[dict[str, Any]]) -> list[str]:
-    """A row a chance: words of all sets of such faults, their mean chance, and how many planted."""
+    """Rows by probability: number of words, their mean probability, and number planted."""
     rows = ["| faults | captions of a photo | chance, from | words | mean chance | planted |"]
     rows.append("|---" + "|---:" * 5 + "|")
     for faults, several in itertools.product(FAULTS, (True, False)):
@@ -307,19 +307,19 @@ def chance_table(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def set_cells(line: Mapping[str, Any]) -> list[str]:
-    """The first cells of a row: faults, photos, captions and how many of these are planted."""
+    """First cells of a row: faults, photos, captions, and number of planted captions."""
     photos = f"{line['photos']:,}{'*' if line['photos'] > UNSEEN else ''}"
     return [line["faults"], photos, f"{line['captions']:,}", f"{line['planted']:,}"]
 
 
 def in_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines as `SETS` has them."""
+    """Sort lines in the order of `SETS`."""
     known = {(line["faults"], line["photos"], line["each"]): line for line in lines}
     return [known[key] for key in SETS if key in known]
 
 
 def table(lines: list[dict[str, Any]]) -> list[str]:
-    """A row a set, in the order of `SETS`."""
+    """Rows by dataset, in the order of `SETS`."""
     head = [
         *(
             "faults",

@@ -1,14 +1,14 @@
-"""The benchmark of curation: planted faults, every score and policy, one table and one figure.
+"""Benchmark curation: planted faults with every score and policy, a table and a figure.
 
     python tools/studies/study_curation.py --data flickr8k --noise swap20 swap40 --seeds 0 1 2
 
-First a run for each noise and seed that only tracks losses, and how well every score finds its
-faults (``captioning curate detect``); then the policies, which share its first two epochs
-(``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
-out. What is finished is not made again. Then records go to docs/results/records, and the figure is
-drawn (docs/images/curation_DATA.png). At the end, or alone with ``--report``, the records become
-docs/results/curation_DATA.md. What follows ``--`` goes to train.py, such as
-``-- threads=1 first_images=500``.
+For each noise and seed, a first run only tracks losses, and ``captioning curate detect`` measures
+how well every score finds the faults. The policies then share its first two epochs
+(``branch_from``) and have the same number of updates; ``--policies`` without names skips them.
+Finished runs are not repeated. Records go to docs/results/records, the figure to
+docs/images/curation_DATA.png. At the end, or with ``--report`` only, the records become
+docs/results/curation_DATA.md. Arguments after ``--`` go to train.py, such as ``-- threads=1
+first_images=500``.
 
 ``curation=recommended`` against no curation and the oracle; once more with ``--data flickr8k_one``,
 the first caption of each photo alone:
@@ -106,15 +106,15 @@ DATA: dict[str, list[str]] = {
 
 
 def run_folder(data: str, noise: str, policy: str, seed: int, runs: Path) -> Path:
-    """Where a run of the benchmark lies."""
+    """Folder of a run of the benchmark."""
     return runs / "benchmark" / f"{data}-{noise}" / policy / f"seed{seed}"
 
 
 def detect(folder: Path) -> None:
-    """How well every score finds the faults of a finished run, if that is not known yet.
+    """Measure how well every score finds the faults of a finished run, unless measured before.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the command failed.
     """
     if (folder / "curation" / "detection_by_score.json").is_file():
         return
@@ -122,10 +122,10 @@ def detect(folder: Path) -> None:
 
 
 def run(command: Sequence[str]) -> None:
-    """A command in a process of its own.
+    """Run a command in a separate process.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the command failed.
     """
     print(" ".join(command[1:]), flush=True)
     done = subprocess.run(command, check=False)
@@ -136,7 +136,7 @@ def run(command: Sequence[str]) -> None:
 def train(
     data: str, noise: str, seed: int, overrides: Sequence[str], space: str = "joint_space"
 ) -> None:
-    """One run of train.py."""
+    """Run train.py once."""
     steps = "steps=[]" if noise == "none" else f"steps=[plant_{noise}]"
     command = [sys.executable, str(ROOT / "train.py")]
     command += [*DATA[data], steps, f"seed={seed}"]
@@ -147,7 +147,7 @@ def train(
 
 
 def first_captions() -> Path:
-    """Flickr8k's token file with the first caption of each photo alone, in the cache."""
+    """Flickr8k's token file with only the first caption of each photo, in the cache."""
     paths: Any = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     path = Path(paths.cache).resolve() / "flickr8k_first_captions.txt"
     if not path.is_file():
@@ -159,7 +159,7 @@ def first_captions() -> Path:
 
 
 def suspected(noise: str) -> float:
-    """The share of the captions that faults are planted in, or one to try where there are none."""
+    """Share of captions with planted faults, or a trial share if no faults are planted."""
     if noise == "none":
         return IN_CLEAN_DATA
     config = OmegaConf.load(ROOT / "configs" / "steps" / f"plant_{noise}.yaml")
@@ -167,7 +167,7 @@ def suspected(noise: str) -> float:
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> None:
-    """All runs that are not finished yet, seed by seed, so that a table can be read early."""
+    """Run everything that is not finished, seed by seed, so that tables can be read early."""
     shared = any(not name.endswith("_before") for name in options.policies)
     track = TRACK if shared or not options.policies else ["curation=track"]
     for seed in options.seeds:
@@ -187,7 +187,7 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
 
 
 def keep_selected(options: argparse.Namespace) -> None:
-    """A record of what ``curation=recommended`` would remove for each noise and seed."""
+    """Record what ``curation=recommended`` would remove for each noise and seed."""
     from page_tables import read_records  # beside this file, as others
 
     for line in selected(options):
@@ -198,7 +198,7 @@ def keep_selected(options: argparse.Namespace) -> None:
 
 
 def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Counts of planted and of removed captions; photos and captions are embedded once."""
+    """Number of planted and of removed captions; photos and captions are embedded once."""
     import numpy as np
     from study_check import bears, one_caption, seen_again
 
@@ -236,7 +236,7 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def embedded(roster: Any, encoder: Any, sentences: Any, *, folder: str) -> Any:
-    """What `curation.check.photo_vectors.look_at` sees, by features of the cache."""
+    """Result of `curation.check.photo_vectors.look_at`, from features in the cache."""
     import torch
 
     from captioning.data.features.build import ensure_features
@@ -261,7 +261,7 @@ def embedded(roster: Any, encoder: Any, sentences: Any, *, folder: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing, then report."""
+    """Run what is missing, then build the report."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

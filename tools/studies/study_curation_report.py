@@ -1,4 +1,4 @@
-"""Tables and the figure of the benchmark of curation, from the records of its runs."""
+"""Build tables and figure of the curation benchmark from the records of its runs."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ Panel = Callable[[plt.Axes], None]
 
 
 def keep(data: str, runs: Path) -> None:
-    """Keep the records of all finished runs, and draw the figure from them and their losses.
+    """Record all finished runs, and draw the figure from records and losses.
 
     Args:
-        data: name of the data set.
+        data: name of the dataset.
         runs: parent of the folders ``DATA-NOISE``.
     """
     for folder in sorted(runs.glob(f"{data}-*/*/seed*")):
@@ -92,7 +92,7 @@ def keep(data: str, runs: Path) -> None:
 
 
 def report(data: str) -> None:
-    """Write the page of a data set from the records."""
+    """Write the page of a dataset from the records."""
     table = read_table(studies(RECORDS, f"{data}-*"))
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python tools/studies/study_curation.py --data {data} --report"
@@ -103,7 +103,7 @@ def report(data: str) -> None:
 
 
 def won_back(table: Table) -> list[str]:
-    """A table a noise: the test score, and how much of the oracle's gain over no curation it is."""
+    """Table per noise: test score, and share of the oracle's gain over no curation."""
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
         rows = {name: runs for (planted, name), runs in table.items() if planted == noise}
@@ -124,7 +124,7 @@ def won_back(table: Table) -> list[str]:
 
 
 def recommended() -> str:
-    """The tables of ``curation=recommended``: what it removes, and what that is worth."""
+    """Tables of ``curation=recommended``: what it removes, and its effect on the test score."""
     lines = ["What it would remove from Flickr8k's training captions, swapped between photos:", ""]
     counts = read_records(RECORDS / "recommended.jsonl")
     columns = (
@@ -145,7 +145,7 @@ def recommended() -> str:
 
 
 def _what_it_is_worth() -> list[str]:
-    """The table of trainings with and without it, and where its numbers come from."""
+    """Table of trainings with and without recommended curation, and its sources."""
     runs: Table = {}
     rows = []
     for data, captions in CAPTIONS_OF.items():
@@ -185,7 +185,7 @@ def _selected(counts: Sequence[dict]) -> Iterator[tuple[str, ...]]:
 
 
 def _judged(table: Table, noise: str) -> dict[str, dict[int, Run]]:
-    """The runs of a noise by policy, of the seeds that all of these have; {} without such seeds."""
+    """Runs of a noise by policy, for seeds that all policies have; empty without such seeds."""
     names = [name for name in JUDGED if noise not in PER_IMAGE or name != ORACLE]
     runs = {name: table.get((noise, name), {}) for name in names}
     seeds = sorted(set.intersection(*(set(scores(by_seed)) for by_seed in runs.values())))
@@ -200,7 +200,7 @@ def _trained_on(runs: dict[int, Run]) -> str:
 
 
 def _worth(judged: dict[str, dict[int, Run]]) -> tuple[str, ...]:
-    """Seeds, a score a policy, what was won back, and the interval of the difference."""
+    """Number of seeds, score per policy, share of the oracle's gain, and interval."""
     by_name = {name: scores(by_seed) for name, by_seed in judged.items()}
     shown = [spread(list(by_name.get(name, {}).values()), ".3f") for name in JUDGED]
     plain, found = judged["track"], judged[RECOMMENDED]
@@ -214,7 +214,7 @@ def _worth(judged: dict[str, dict[int, Run]]) -> tuple[str, ...]:
 
 
 def _size(rows: dict[str, dict[int, Run]]) -> str:
-    """How many images a run has seen how often; all that occur, should rows differ."""
+    """Number of training images and epochs of the runs, naming all values if they differ."""
     runs = [run for by_seed in rows.values() for run in by_seed.values()]
     # the earliest records have the number of images by another name
     numbers = {run.setting("first_images") or run.setting("limit_images") for run in runs}
@@ -225,7 +225,7 @@ def _size(rows: dict[str, dict[int, Run]]) -> str:
 
 
 def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
-    """Some policies of a noise, the best first."""
+    """Rows of policies of a noise, the best first."""
     column = "95% interval" if noise in PER_IMAGE else "won back"
     columns = ("policy", "seeds", METRIC, "against no curation", column, "precision")
     cells = []
@@ -237,7 +237,7 @@ def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -
 
 
 def summary() -> str:
-    """The rows of the README, a policy each, beside no curation and the oracle of its data."""
+    """Rows of the README, one per policy, beside no curation and the oracle of the same data."""
     rows = []
     for data, name, shown in SUMMARY:
         table = read_table(studies(RECORDS, f"{data}-{SUMMARY_NOISE}"))
@@ -253,12 +253,12 @@ def summary() -> str:
 
 
 def _oracle_of(name: str) -> str:
-    """The row that removes exactly the faults when this one acts."""
+    """Row of the oracle that removes exactly the faults at the same time as this policy."""
     return ORACLE if name.endswith("_before") else "remove_oracle"
 
 
 def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, str]:
-    """Difference to no curation, and what it is worth."""
+    """Difference to no curation, and share of the oracle's gain."""
     row, plain = scores(rows[name]), scores(rows.get("track", {}))
     gain = spread([row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())], "+.4f")
     if noise in PER_IMAGE:
@@ -267,14 +267,14 @@ def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, 
 
 
 def _precision(runs: dict[int, Run]) -> str:
-    """Of what was selected when something was for the first time."""
+    """Precision of the first selection."""
     entries = [[entry.get("precision") for entry in run.detection] for run in runs.values()]
     hits = [next((hit for hit in run if hit is not None), None) for run in entries]
     return spread([hit for hit in hits if hit is not None], ".2f")
 
 
 def interval(before: dict[int, Run], after: dict[int, Run]) -> str:
-    """What a paired bootstrap over test images says of two rows' difference."""
+    """Paired bootstrap over test images of two rows' difference."""
     seeds = sorted(scores(before).keys() & scores(after).keys())
     if not seeds:
         return "-"
@@ -301,7 +301,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
-    """Detection of all seeds by epoch and score."""
+    """Detection results of all seeds, by epoch and score."""
     detections: dict[int, dict[str, list[dict]]] = {}
     for run in runs.values():
         for entry in run.files.get(f"curation/{FILE_NAME}", ()):
@@ -311,7 +311,7 @@ def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
 
 
 def detection_tables(table: Table) -> list[str]:
-    """A table a noise: how well each score finds each kind of fault, by epoch."""
+    """Table per noise: how well each score finds each kind of fault, by epoch."""
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
         epochs = by_score(table.get((noise, "track"), {}))
@@ -331,7 +331,7 @@ def detection_tables(table: Table) -> list[str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers, those in a row as first-last."""
+    """Rising numbers as text, consecutive ones as first-last."""
     runs_of_numbers: list[list[int]] = []
     for number in numbers:
         if runs_of_numbers and number == runs_of_numbers[-1][-1] + 1:
@@ -344,7 +344,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 def _epochs_by_cells(
     epochs: dict[int, dict[str, list[dict]]], name: str, columns: Sequence[str]
 ) -> dict[tuple[str, ...], list[int]]:
-    """A score's cells, each with the epochs that have them: some scores never change."""
+    """Cells of a score with the epochs that share them, as some scores never change."""
     epochs_by_cells: dict[tuple[str, ...], list[int]] = {}
     for epoch, by_name in sorted(epochs.items()):
         if name in by_name:
@@ -362,9 +362,9 @@ def _cell(seeds: list[dict], kind: str) -> str:
 
 
 def draw(table: Table, runs: Path, path: Path) -> None:
-    """Losses by epoch, what each score finds, and what each policy gains, noise after noise.
+    """Draw losses by epoch, detection by score and gain by policy, for each noise.
 
-    Panels without data are left out, and the next ones take their places.
+    Panels without data are left out, and the following panels move up.
     """
     noises = [n for n in sorted({noise for noise, _ in table}) if (n, "track") in table]
     rows = [_panels(table, runs, noise) for noise in noises]
@@ -385,7 +385,7 @@ def draw(table: Table, runs: Path, path: Path) -> None:
 
 
 def _panels(table: Table, runs: Path, noise: str) -> tuple[Panel | None, ...]:
-    """What draws the panels of a noise, None where there are no data."""
+    """Functions that draw the panels of a noise, None without data."""
     tracked = table[noise, "track"]
     run = tracked[min(tracked)]
     folder = runs / run.folder
@@ -403,7 +403,7 @@ def _panels(table: Table, runs: Path, noise: str) -> tuple[Panel | None, ...]:
 
 
 def _draw_losses(axis: plt.Axes, *, noise: str, folder: Path) -> None:
-    """As the paper's Figures 2 and 8, sound and faulty captions apart."""
+    """Draw losses as in the paper's Figures 2 and 8, sound and faulty captions apart."""
     axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
     ids, epochs, history = read_history(folder / "curation" / "losses.npz")
     truth_path = folder / "noise_truth.json"
@@ -437,14 +437,14 @@ def _draw_found(axis: plt.Axes, *, noise: str, epochs: dict[int, dict[str, list[
 
 
 def _legend_beside(axis: plt.Axes, title: str | None = None) -> None:
-    """A legend to the right of the panel, where it covers no data."""
+    """Place a legend to the right of the panel, where it covers no data."""
     axis.legend(
         title=title, loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=7
     )
 
 
 def _gains(rows: dict[str, dict[int, float]]) -> list[tuple[str, list[float]]]:
-    """Every policy's gains over no curation, one a seed that both have; the least first."""
+    """Gains of every policy over no curation, one per common seed, the smallest first."""
     plain = rows.get("track", {})
     gains = [
         (name, [row[s] - plain[s] for s in sorted(row.keys() & plain.keys())])
@@ -455,7 +455,7 @@ def _gains(rows: dict[str, dict[int, float]]) -> list[tuple[str, list[float]]]:
 
 
 def _draw_gains(axis: plt.Axes, *, noise: str, gains: list[tuple[str, list[float]]]) -> None:
-    """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
+    """Draw gains over no curation as in the paper's Figures 5 and 7, a dot per seed."""
     axis.set(title=f"{noise}: {METRIC} over no curation", xlabel=METRIC)
     for position, (_, values) in enumerate(gains):
         axis.barh(position, _mean(values), color="C0", alpha=0.5)

@@ -1,13 +1,13 @@
-"""The three tasks of FOIL (Shekhar et al., ACL 2017) on COCO photos and captions at hand.
+"""Evaluate the three tasks of FOIL (Shekhar et al., ACL 2017) on available COCO photos.
 
     python tools/studies/study_foil.py data.image_folder=FOLDER
     python tools/studies/study_foil.py --report
 
-Find the caption with a wrong word, find the word, correct it. As its authors do, the word of a COCO
-class gives way to another class of the same super-category that no caption of the photo names, and
-of these to the one that language expects most. Nothing is trained on foils. Each line of
-docs/results/records/foil.jsonl is what one kind of evidence made of them; ``--report`` builds the
-table of docs/results/wrong_words.md, which says where this differs from the authors' protocol.
+The tasks are to find the caption with a wrong word, to find the word, and to correct it. As in the
+paper, a COCO class is replaced by another class of the same super-category that no caption of the
+photo names: the one that language expects most. Nothing is trained on foils. Each line of
+docs/results/records/foil.jsonl is the result of one kind of evidence; ``--report`` builds the table
+of docs/results/wrong_words.md, which says where this differs from the authors' protocol.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ EVIDENCE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A word that can be foiled.
+    """Word that can be foiled.
 
     Attributes:
-        row: of its caption in the roster.
+        row: row of its caption in the roster.
         start: index of its first character.
-        word: as written.
-        others: number in the row of words, and word, of each class that can take its place.
+        word: the word as written.
+        others: index in the row of words, and word, of each class that can replace it.
     """
 
     row: int
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Networks, and how they are asked."""
+    """Networks with the settings for their evaluation."""
 
     networks: CrossFittedWords
     photos: Sequence[int]
@@ -96,7 +96,7 @@ class Judge:
 
 
 def main() -> None:
-    """Measure, or build the table."""
+    """Measure the tasks, or build the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--seed", type=int, default=0)
@@ -123,13 +123,13 @@ def main() -> None:
 
 
 def last_photos(roster: Roster, number: int) -> Roster:
-    """The captions of the last photos."""
+    """Captions of the last photos."""
     rows = [row for own in list(roster.rows_by_image.values())[-number:] for row in own]
     return build_roster(roster.name, [roster.samples[row] for row in rows])
 
 
 def judge_of(roster: Roster, vectors: Mapping[Path, np.ndarray], evidence: str, seed: int) -> Judge:
-    """Networks that learn from the sound captions; each photo is judged by one that saw others."""
+    """Networks trained on the correct captions; each scores photos that it did not see."""
     images = list(roster.rows_by_image)
     numbers = {image: number for number, image in enumerate(images)}
     folds = deal_folds(images, NUM_FOLDS, seed)
@@ -156,7 +156,7 @@ def judge_of(roster: Roster, vectors: Mapping[Path, np.ndarray], evidence: str, 
 
 
 def super_category(word: str) -> str:
-    """Of a word; empty where it names no class."""
+    """Super-category of a word; empty if the word names no class."""
     names = same_thing().get(word.lower(), frozenset())
     for name, classes in SUPER_CATEGORIES.items():
         if names & set(classes.split()):
@@ -165,7 +165,7 @@ def super_category(word: str) -> str:
 
 
 def places(roster: Roster) -> Iterator[Place]:
-    """Words of classes that another class of the super-category can replace."""
+    """Words of classes that another class of the same super-category can replace."""
     rows = word_rows()
     for own in roster.rows_by_image.values():
         captions = [roster.samples[row].caption for row in own]
@@ -186,7 +186,7 @@ def places(roster: Roster) -> Iterator[Place]:
 def chosen(
     roster: Roster, language: Judge, rng: np.random.Generator
 ) -> dict[int, tuple[Place, str]]:
-    """A foil for each photo that can have one: the word that language expects most, by row."""
+    """A foil for each possible photo, with the word that language expects most, by row."""
     judged = language.words([sample.caption for sample in roster.samples])
     by_image: dict[str, list[Place]] = {}
     unseen = set(list(roster.rows_by_image)[-UNSEEN:])
@@ -206,7 +206,7 @@ def chosen(
 def measured(
     roster: Roster, foils: Mapping[int, tuple[Place, str]], judge: Judge
 ) -> dict[str, Any]:
-    """The three tasks."""
+    """Results of the three tasks."""
     captions = [sample.caption for sample in roster.samples]
     sound = judge.words(captions)
     foiled = list(captions)
@@ -242,7 +242,7 @@ def measured(
 
 
 def most_doubted(words: Sequence[tuple[int, int, np.ndarray]]) -> tuple[int, float]:
-    """Start and log-odds of the word that another one would fit better."""
+    """Start and log-odds of the word that another word would replace best."""
     best = (-1, -np.inf)
     for start, meaning, log_probs in words:
         others = np.where(np.arange(len(log_probs)) == meaning, -np.inf, log_probs)
@@ -252,7 +252,7 @@ def most_doubted(words: Sequence[tuple[int, int, np.ndarray]]) -> tuple[int, flo
 
 
 def report() -> None:
-    """The table of the page."""
+    """Write the table of the page."""
     head = [
         *("evidence", "foils", "foil more suspect", "AUC", "captions classified"),
         *("word found (chance)", "corrected (chance)"),

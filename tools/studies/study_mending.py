@@ -1,15 +1,15 @@
-"""Training on captions with wrong words: what finding and mending them wins back.
+"""Train on captions with wrong words: what detection and correction win back.
 
     python tools/studies/study_mending.py --data miniworld --noise none words40 words80 \\
         --seeds 0 1 2
     python tools/studies/study_mending.py --losses
     python tools/studies/study_mending.py --report
 
-Every arm makes the same number of updates. Each finished run leaves a line in
+All arms have the same number of updates. Each finished run writes a line to
 docs/results/records/mending.jsonl: scores, wrong colours, numbers and objects in its captions of
-the test photos, and what became of the planted words. What is finished is not made again.
-``--losses`` adds how likely the runs find people's captions of the test photos. ``--report``
-builds the tables of docs/results/wrong_words*.md. What follows ``--`` goes to train.py.
+the test photos, and what became of planted words. Finished runs are not repeated. ``--losses`` adds
+the likelihood of human captions of the test photos. ``--report`` builds the tables of
+docs/results/wrong_words*.md. Arguments after ``--`` go to train.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--losses", action="store_true", help="those of finished runs alone")
-    parser.add_argument("--report", action="store_true", help="the tables alone")
+    parser.add_argument("--report", action="store_true", help="build the tables only")
     options = parser.parse_args(arguments[:cut])
     if options.report:
         report(read_records(options.records))
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
-    """One run and its record, unless it is there."""
+    """Run one training and record it, unless the record exists."""
     data, noise, arm, seed = (head[key] for key in KEY)
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
@@ -94,7 +94,7 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
 
 
 def run_folder(head: Mapping[str, Any]) -> Path:
-    """Where a run lies."""
+    """Folder of a run."""
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     data, noise, arm, seed = (head[key] for key in KEY)
     name = arm.replace(":", "").replace(",", "").replace(" ", "_")
@@ -102,7 +102,7 @@ def run_folder(head: Mapping[str, Any]) -> Path:
 
 
 def add_losses(records: Path) -> None:
-    """Losses of the test photos' captions, for the lines without them whose runs are there."""
+    """Add losses of the test photos' captions to records that lack them, if the run exists."""
     from word_losses import word_losses  # beside this file
 
     for head in read_records(records):
@@ -119,7 +119,7 @@ def add_losses(records: Path) -> None:
 
 
 def record(data: str, noise: str, run: Run, overrides: Sequence[str]) -> dict[str, Any]:
-    """What is kept of a finished run."""
+    """Record of a finished run."""
     from wrong_words import sources, wrong_words  # beside this file
 
     results = read_json(run.folder / "predictions.json", list)
@@ -141,7 +141,7 @@ def record(data: str, noise: str, run: Run, overrides: Sequence[str]) -> dict[st
 
 
 def roster_of(data: str, overrides: Sequence[str]) -> Roster:
-    """The test photos' captions; of Flickr8k in either of its forms."""
+    """Captions of the test photos, for either form of Flickr8k."""
     chosen = [one for one in overrides if not one.startswith("experiment=")]
     return build_part(compose_config("train", [f"data={data}", *chosen]).data.test)
 
@@ -151,7 +151,7 @@ def _first(run: Run) -> Mapping[str, Any]:
 
 
 def per_image(run: Run) -> dict[str, float]:
-    """The score of each test photo."""
+    """Score of each test photo."""
     images = run.scores("test", "per_image")
     return {image_id: round(values[METRIC], 4) for image_id, values in images.items()}
 

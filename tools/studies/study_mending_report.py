@@ -1,4 +1,4 @@
-"""Tables of docs/results/wrong_words*.md: training on mended captions, from its runs' records."""
+"""Build tables of docs/results/wrong_words*.md on training with corrected captions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Runs = Mapping[int, Mapping[str, Any]]  # by seed
 
 
 def report(lines: Sequence[Mapping[str, Any]], pages: Sequence[Path] = PAGES) -> None:
-    """Put the tables between their marks, and leave the rest of the pages as it is."""
+    """Write the tables between their marks, and leave the rest of the pages unchanged."""
     built = tables(lines)
     for page in pages:
         fill(page, built)
@@ -67,25 +67,25 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def by_arm(lines: Sequence[Mapping[str, Any]], noise: str) -> dict[str, Runs]:
-    """The runs of a noise by arm, in the order of the arms, and seed."""
+    """Runs of a noise by arm, in the order of the arms, and by seed."""
     own = [line for line in lines if line["noise"] == noise]
     arms = {arm: {x["seed"]: x for x in own if x["arm"] == arm} for arm in ARMS}
     return {arm: runs for arm, runs in arms.items() if runs}
 
 
 def shown(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> dict[str, Runs]:
-    """The rows of a table: where faults were planted, the clean data come first."""
+    """Rows of a table; if faults were planted, the clean data come first."""
     first = {"clean data": clean[PLAIN]} if noise != "none" and PLAIN in clean else {}
     return {**first, **arms}
 
 
 def scores(runs: Runs) -> dict[int, float]:
-    """The test score by seed."""
+    """Test score by seed."""
     return {seed: run["scores"][METRIC] for seed, run in runs.items()}
 
 
 def score_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
-    """The test score of each arm, and what it is worth."""
+    """Test score of each arm, with the share of the oracle's gain."""
     last = "95% interval" if noise == "none" else "won back"
     rows = []
     for name, runs in shown(arms, clean, noise).items():
@@ -105,7 +105,7 @@ def score_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str)
 def share(
     runs: Runs, arms: Mapping[str, Runs], values: Callable[[Runs], dict[int, float]] = scores
 ) -> str:
-    """Of the gain of the oracle that mends, over the seeds that all have."""
+    """Share of the gain of the correcting oracle, over the seeds that all arms have."""
     row, plain, best = (values(x) for x in (runs, arms.get(PLAIN, {}), arms.get(BEST, {})))
     known = {seed: best[seed] - plain[seed] for seed in best.keys() & plain.keys()}
     seeds = sorted(row.keys() & known.keys())
@@ -116,12 +116,12 @@ def share(
 
 
 def likelihoods(runs: Runs, topic: str = "all") -> dict[int, float]:
-    """Minus the loss of the test photos' captions, or of a topic's words in them, by seed."""
+    """Negative loss of the test photos' captions, or of a topic's words in them, by seed."""
     return {seed: -run["losses"][topic] for seed, run in runs.items() if "losses" in run}
 
 
 def loss_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
-    """How likely each arm finds people's captions of the test photos, and what that is worth."""
+    """Likelihood of human captions of the test photos for each arm, with the share of the gain."""
     rows = []
     for name, runs in shown(arms, clean, noise).items():
         if seeds := len(likelihoods(runs)):
@@ -136,7 +136,7 @@ def loss_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) 
 
 
 def _loss(name: str, runs: Runs, arms: Mapping[str, Runs], topic: str) -> str:
-    """A mean loss, and in brackets the share of the oracle's gain that was won back."""
+    """Mean loss, with the share of the oracle's gain in brackets."""
     values = partial(likelihoods, topic=topic)
     cell = spread([-value for value in values(runs).values()], ".3f")
     won = "-" if name in (PLAIN, BEST) else share(runs, arms, values)
@@ -144,7 +144,7 @@ def _loss(name: str, runs: Runs, arms: Mapping[str, Runs], topic: str) -> str:
 
 
 def interval(before: Runs, after: Runs) -> str:
-    """What a paired bootstrap over test images says of two rows' difference."""
+    """Paired bootstrap over test images of two rows' difference."""
     seeds = sorted(before.keys() & after.keys())
     if not seeds:
         return "-"
@@ -160,7 +160,7 @@ def interval(before: Runs, after: Runs) -> str:
 
 
 def wrong_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
-    """Shares of wrong words in the captions of the test photos, by what they are held against."""
+    """Share of wrong words in captions of the test photos, by source of the facts."""
     rows = []
     for name, runs in shown(arms, clean, noise).items():
         for source in next(iter(runs.values()))["wrong"]:
@@ -171,7 +171,7 @@ def wrong_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str)
 
 
 def rate(runs: Runs, source: str, topic: str) -> str:
-    """Mean and spread over seeds, in per cent; of words also how many a hundred captions have."""
+    """Mean and spread over seeds in per cent; for words also the number per hundred captions."""
     counts = [run["wrong"][source][topic] for run in runs.values()]
     values = [100 * wrong / total for wrong, total in counts if total]
     if not values:
@@ -185,7 +185,7 @@ def rate(runs: Runs, source: str, topic: str) -> str:
 
 
 def mend_table(arms: Mapping[str, Runs]) -> list[str]:
-    """What became of the captions: mended rightly, wrongly and needlessly, masked, removed."""
+    """Fate of captions: corrected rightly, wrongly or needlessly, masked, removed."""
     columns: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "faulty": lambda run: run["detection"].get("num_faulty"),
         "right word inserted": lambda run: run["detection"].get("num_mended_right"),

@@ -1,17 +1,17 @@
-"""Wrong sentences in long captions: how well each score finds them, and what a policy wins back.
+"""Wrong sentences in long captions: detection by each score, and the gain by each policy.
 
     python tools/studies/study_sentences.py --data miniworld --seeds 0 1 2
     python tools/studies/study_sentences.py --data flickr8k --seeds 0 1 2
     python tools/studies/study_sentences.py --data flickr8k --seeds 0 1 2 --untrained
     python tools/studies/study_sentences.py --report
 
-Captions are composed of a photo's five, and a sixth of all sentences is wrong
-(``steps=[plant_sentences,compose_captions]``). Flickr8k's are those of its test photos, and losses
-of its validation photos', as the joint space learnt from the others. Each finished run leaves a
-line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, how
-much their own photo lowers it against another one, and for ``no curation`` how well the loss finds
-the planted sentences. What is finished is not made
-again. ``--report`` builds the tables of docs/guides/long_captions.md. What follows ``--`` goes to
+Long captions join a photo's five captions, and a sixth of all sentences is wrong
+(``steps=[plant_sentences,compose_captions]``). Flickr8k's captions are from its test photos and
+losses from its validation photos, as the joint space was trained on the other photos. Each finished
+run writes a line to docs/results/records/sentences.jsonl: the loss of correct long captions of
+other photos, how much their own photo lowers this loss compared with another photo, and for ``no
+curation`` how well the loss finds the planted sentences. Finished runs are not repeated.
+``--report`` builds the tables of docs/guides/long_captions.md. Arguments after ``--`` go to
 train.py.
 """
 
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--untrained", action="store_true", help="scores that need no run alone, of 600 captions"
     )
-    parser.add_argument("--report", action="store_true", help="the tables alone")
+    parser.add_argument("--report", action="store_true", help="build the tables only")
     options = parser.parse_args(arguments[:cut])
     if options.report:
         fill(PAGE, tables(read_records(options.records)))
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
-    """One run and its record, unless it is there."""
+    """Run one training and record it, unless the record exists."""
     from word_losses import photo_gain, word_losses  # beside this file
 
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
@@ -144,7 +144,7 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
 
 
 def judge(data: str, seed: int, records: Path, extra: Sequence[str]) -> None:
-    """How well scores that need no run find the planted sentences, and the record, unless there."""
+    """Record how well scores without a run find the planted sentences, unless recorded."""
     head = {"data": data, "arm": UNTRAINED, "seed": seed}
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
@@ -180,7 +180,7 @@ def roster_kinds(context: Context) -> dict[int, str]:
 
 
 def found_sentences(folder: Path, extra: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How well each score finds the planted sentences at the run's end."""
+    """Measure how well each score finds the planted sentences at the run's end."""
     *_, context = contexts(folder)
     return {
         name: detect_sentences(score, context, roster_kinds(context))
@@ -189,7 +189,7 @@ def found_sentences(folder: Path, extra: Sequence[str]) -> dict[str, dict[str, A
 
 
 def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """All tables by the names of their marks; each is of one data set."""
+    """All tables by the names of their marks, each for one dataset."""
     found = {}
     for data in sorted({line["data"] for line in lines}):
         own = [line for line in lines if line["data"] == data]
@@ -217,10 +217,10 @@ def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def loss_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of each arm the loss of sound captions, what the photo takes off it, and the oracle's share.
+    """Loss of correct captions for each arm, the photo's effect on it, and the oracle's share.
 
-    The share is of what the oracle adds to the photo's part. Wrong sentences are sound language, so
-    that the loss alone hardly tells them.
+    The share refers to the oracle's increase of the photo's effect. Wrong sentences are sound
+    language, so that the loss alone hardly detects them.
     """
     own = {arm: {one["seed"]: one for one in lines if one["arm"] == arm} for arm in ARMS}
     photo = {arm: {seed: one["photo"] for seed, one in runs.items()} for arm, runs in own.items()}

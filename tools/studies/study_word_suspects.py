@@ -1,4 +1,4 @@
-"""Whether the words that ``captioning check`` doubts in Flickr8k as it is are wrong, judged by eye.
+"""Judge by eye whether the words that ``captioning check`` flags in Flickr8k are wrong.
 
     python tools/studies/study_word_suspects.py draw FOLDER --round 1
     python tools/studies/study_word_suspects.py keep FOLDER judgements.tsv
@@ -9,10 +9,10 @@
 and test photos (round 3: by a first and by a second look), or among all (round 4: as the check
 doubted them by both looks; round 5: as it doubts them now). It mixes in words of low probability,
 and draws sheets of photos with caption, marked word and proposal, in random order and without
-probability; those of round 5 also have the photo's other captions. Whoever judges writes a line for
-each number into judgements.tsv: number, judgement of the word, judgement of the proposal (wrong,
-right, unclear). ``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report``
-builds the tables of docs/results/wrong_words*.md, which describe the protocol.
+probability; those of round 5 also have the photo's other captions. The judge writes a line for each
+number into judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right,
+unclear). ``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report`` builds the
+tables of docs/results/wrong_words*.md, which describe the protocol.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ CHANCES = (0.0, 0.05, 0.5, 0.6, 0.7, 0.8)  # from which on the table of chances 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """How words are chosen.
+    """Settings by which the words of a round are chosen.
 
     Attributes:
-        title: for the table.
-        topics: of words.
-        rankings: of suspects.
-        num_controls: random words of low probability.
+        title: title in the table.
+        topics: topics of words.
+        rankings: rankings of suspects.
+        num_controls: number of random words of low probability.
         of: ``"training"`` captions as the check's first look doubts them, ``"unseen"`` ones of
             validation and test by all evidence, or ``"all"`` as the check doubts them.
-        num_suspects: by each ranking.
+        num_suspects: number of suspects per ranking.
         shows_others: whether the judge sees the photo's other captions. Words that were judged
             without them are judged again.
     """
@@ -113,7 +113,7 @@ ROUNDS = {
 
 
 def main() -> None:
-    """Draw sheets, keep judgements, or build the table."""
+    """Draw sheets, record judgements, or build the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", action="store_true")
     commands = parser.add_subparsers(dest="command")
@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
-    """Check the captions, choose the words of a round, and draw those that nobody judged yet."""
+    """Check the captions, choose the words of a round, and draw words without a judgement."""
     judge = judged_again if ROUNDS[number].of == "unseen" else judged_by_check
     roster, doubts = judge(cache, ROUNDS[number], seed)
     rng = np.random.default_rng(seed)
@@ -163,7 +163,7 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
 def judged_by_check(
     cache: Path, how: Round, seed: int
 ) -> tuple[Roster, dict[str, list[WordDoubt]]]:
-    """Words by ranking, as ``captioning check`` doubts them; a second look where all are judged."""
+    """Words by ranking, as ``captioning check`` flags them, by two looks if all are judged."""
     parts = [read(is_seen=True)]
     encoder = None
     if how.of == "all":
@@ -178,7 +178,7 @@ def judged_by_check(
 
 
 def judged_again(cache: Path, how: Round, seed: int) -> tuple[Roster, dict[str, list[WordDoubt]]]:
-    """Words of the captions of photos that the networks of the package never saw, by ranking."""
+    """Words in captions of photos that the shipped networks never saw, by ranking."""
     config = composed("flickr8k", cache)
     roster = unseen_photos(config)
     looks = {"probability": "all", "second look": BOTH_AGAIN}
@@ -187,13 +187,13 @@ def judged_again(cache: Path, how: Round, seed: int) -> tuple[Roster, dict[str, 
 
 
 def is_earlier(one: Mapping[str, Any], number: int) -> bool:
-    """Whether a record tells how a word of a round was judged before, by as much."""
+    """Whether a record holds an earlier judgement of a word under the same conditions."""
     before = one["round"]
     return before < number and ROUNDS[before].shows_others == ROUNDS[number].shows_others
 
 
 def place_of(one: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Which word a record is about."""
+    """Identity of the word that a record is about."""
     return one["file"], one["caption_index"], one["place"]
 
 
@@ -218,7 +218,7 @@ def chosen(
 
 
 def mended_rows(roster: Roster, doubts: Sequence[WordDoubt]) -> dict[int, WordDoubt]:
-    """By row the words that ``--mend words`` replaces."""
+    """Words that ``--mend words`` replaces, by row."""
     doubted = by_row(doubts)
     values = np.full(len(roster), np.nan, dtype=np.float32)
     for row, (surest, *_) in doubted.items():
@@ -231,7 +231,7 @@ def mended_rows(roster: Roster, doubts: Sequence[WordDoubt]) -> dict[int, WordDo
 def first_suspects(
     roster: Roster, doubts: Sequence[WordDoubt], ranking: str, number: int
 ) -> list[WordDoubt]:
-    """The most likely wrong words, one of a photo."""
+    """Words most likely to be wrong, one per photo."""
     seen: dict[str, WordDoubt] = {}
     for doubt in sorted(doubts, key=RANKINGS[ranking], reverse=True):
         seen.setdefault(roster.samples[doubt.row].image_id, doubt)
@@ -243,7 +243,7 @@ def first_suspects(
 def controls(
     roster: Roster, doubts: Sequence[WordDoubt], number: int, rng: np.random.Generator
 ) -> list[WordDoubt]:
-    """Random words that are likely right, of as many photos."""
+    """Random words that are probably right, one per photo."""
     seen: dict[str, WordDoubt] = {}
     for place in rng.permutation(len(doubts)).tolist():
         if len(seen) == number:
@@ -255,7 +255,7 @@ def controls(
 
 
 def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
-    """What is kept of a word."""
+    """Record of a word."""
     sample = roster.samples[doubt.row]
     number = next(word.row for word in row_words(sample.caption) if word.start == doubt.start)
     rows = roster.rows_by_image[sample.image_id]
@@ -276,7 +276,7 @@ def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
 
 
 def siblings_that_name(roster: Roster, doubt: WordDoubt) -> dict[str, int]:
-    """How many of the photo's other captions name the word, and how many the proposal."""
+    """Number of the photo's other captions that name the word, and that name the proposal."""
     rows = roster.rows_by_image[roster.samples[doubt.row].image_id]
     others = [roster.samples[row].caption.lower() for row in rows if row != doubt.row]
     named = [set(WORD.findall(caption)) for caption in others]
@@ -288,7 +288,7 @@ def siblings_that_name(roster: Roster, doubt: WordDoubt) -> dict[str, int]:
 
 
 def sheet(entries: Sequence[Mapping[str, Any]], paths: Mapping[str, Path]) -> Image.Image:
-    """Photos with their captions."""
+    """Sheet of photos with their captions."""
     picture = Image.new("RGB", (COLUMNS * (SIDE + 10), ROWS * (SIDE + TEXT)), "white")
     for place, one in enumerate(entries):
         left, top = place % COLUMNS * (SIDE + 10), place // COLUMNS * (SIDE + TEXT)
@@ -300,7 +300,7 @@ def sheet(entries: Sequence[Mapping[str, Any]], paths: Mapping[str, Path]) -> Im
 
 
 def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: float) -> None:
-    """The caption, the word in red and the proposal in green, wrapped; then other captions."""
+    """Draw the caption with the word in red and the proposal in green, then other captions."""
     font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 16)
     start, stop = one["place"], one["place"] + len(one["word"])
     parts = [
@@ -322,7 +322,7 @@ def wrapped(
     top: float,
     font: ImageFont.FreeTypeFont,
 ) -> float:
-    """Draw texts in their colours one after another, and return where the next line begins."""
+    """Draw coloured texts in a row with line breaks; return the position of the next line."""
     across, height = 0.0, font.size * 1.25
     for text, color in parts:
         for word in text.split():
@@ -335,10 +335,10 @@ def wrapped(
 
 
 def keep(folder: Path, judgements: Path) -> None:
-    """Join what was drawn with what was judged; captions and photos stay where they are.
+    """Join drawn words with their judgements, and record them without captions and photos.
 
     Raises:
-        ValueError: a number without judgement, or an unknown judgement.
+        ValueError: a number has no judgement, or a judgement is unknown.
     """
     judged: dict[int, tuple[str, str]] = {}
     for line in judgements.read_text(encoding="utf-8").splitlines():
@@ -357,21 +357,21 @@ def keep(folder: Path, judgements: Path) -> None:
     for one in key:
         del one["caption"], one["others"]
         if one["number"] is not None and one["number"] not in judged:
-            raise ValueError(f"{judgements}: lacks number {one['number']}")
+            raise ValueError(f"{judgements} lacks number {one['number']}: add its line")
         word, proposal = known[place_of(one)] if one["number"] is None else judged[one["number"]]
         old.append(one | {"judgement": word, "proposal_judgement": proposal})
     write_lines(RECORDS, [json.dumps(one) for one in old])
 
 
 def report() -> None:
-    """The tables of the pages."""
+    """Write the tables of the pages."""
     lines = read_records(RECORDS)
     for page in PAGES:
         fill(page, {"suspects": table(lines), "judged chances": chance_table(lines)})
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """First suspects by each ranking, suspects by topic, and controls."""
+    """Table of first suspects by each ranking, suspects by topic, and controls."""
     head = "| words | judged | wrong | right | cannot tell | precision (95%) | proposal right |"
     rows = [head, "|---|---:|---:|---:|---:|---:|---:|"]
     for number, how in ROUNDS.items():
@@ -398,7 +398,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def chance_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Words of the newest round by their chance of being wrong, and how many were."""
+    """Table of the newest round's words by their probability of being wrong."""
     own = [line for line in lines if line["round"] == max(ROUNDS)]
     rows = ["| chance, from | judged | mean chance | wrong | right | cannot tell | share wrong |"]
     rows.append("|---" + "|---:" * 6 + "|")
@@ -413,7 +413,7 @@ def chance_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def row(title: str, own: Sequence[Mapping[str, Any]]) -> str:
-    """Counts of a group."""
+    """Row of counts of a group."""
     counts = [sum(x["judgement"] == kind for x in own) for kind in JUDGEMENTS]
     low, high = wilson(counts[0], len(own))
     mended = sum(x["proposal_judgement"] == "right" for x in own if x["judgement"] == "wrong")
@@ -428,7 +428,7 @@ def row(title: str, own: Sequence[Mapping[str, Any]]) -> str:
 
 
 def wilson(hits: int, number: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95% interval of a share (Wilson, 1927)."""
+    """Wilson interval (95%) of a share (Wilson, 1927)."""
     share, scale = hits / number, 1 + z * z / number
     middle = (share + z * z / (2 * number)) / scale
     half = z * math.sqrt(share * (1 - share) / number + z * z / (4 * number**2)) / scale

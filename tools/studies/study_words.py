@@ -1,4 +1,4 @@
-"""How well ``curation/score=words`` finds a wrong word, names it, and gives the right one.
+"""Measure how well ``curation/score=words`` detects wrong words and proposes right words.
 
     python tools/studies/study_words.py uniform plausible further --seeds 0 1 2
     python tools/studies/study_words.py uniform --data miniworld
@@ -8,8 +8,8 @@
     python tools/studies/study_words.py --report
 
 Faults are planted in training captions: words drawn uniformly from their row, or words that
-language alone would expect there. Each line of docs/results/records/words.jsonl is what one
-kind of evidence made of one kind of fault. ``--report`` builds the tables of
+language alone would expect there. Each line of docs/results/records/words.jsonl is the result of
+one kind of evidence for one kind of fault. ``--report`` builds the tables of
 docs/results/wrong_words_tables.md.
 """
 
@@ -47,7 +47,7 @@ UNIFORM = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}  # actions: wh
 
 
 def main() -> None:
-    """Measure, or build the tables."""
+    """Measure the score, or build the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("noise", nargs="*", choices=[*NOISE, []], metavar="FAULTS")
     parser.add_argument("--data", default="flickr8k")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def is_usual(evidence: str, noise: str, unseen: bool = False) -> bool:
-    """Whether faults are judged so where nothing else is said."""
+    """Whether faults are judged with the default settings."""
     if unseen:
         return evidence in ("photos", "all") or "look" in EVIDENCE[evidence]
     return evidence.endswith("open") == (noise == "open") and "look" not in EVIDENCE[evidence]
@@ -87,7 +87,7 @@ def measure(
     photos: int | None = None,
     unseen: bool = False,
 ) -> None:
-    """Plant the faults of a seed in the first photos, and judge them by each kind of evidence."""
+    """Plant the faults of a seed in the first photos, and score them with each kind of evidence."""
     config = composed(data, cache)
     roster = unseen_photos(config) if unseen else build_part(config.data.train)
     roster = first_photos(roster, photos)
@@ -109,7 +109,7 @@ def measure(
 
 
 def measure_cost(data: str, evidence: Sequence[str], cache: Path) -> None:
-    """The time of each kind of evidence, features of the photos at hand, nothing else kept."""
+    """Measure the time of each kind of evidence, with cached photo features but nothing else."""
     config = composed(data, cache)
     roster = build_part(config.data.train)
     for name in evidence:
@@ -124,23 +124,23 @@ def measure_cost(data: str, evidence: Sequence[str], cache: Path) -> None:
 
 
 def composed(data: str, cache: Path) -> DictConfig:
-    """The configuration of a run with the score."""
+    """Config of a run with the score."""
     overrides = [f"data={data}", "curation=remove", "curation/score=words", f"paths.cache={cache}"]
     return compose_config("train", overrides)
 
 
 def unseen_photos(config: DictConfig) -> Roster:
-    """Those of validation and test: the networks of the package never saw them."""
+    """Validation and test photos, which the shipped networks never saw."""
     return captions_of(config.data.name, [config.data.val, config.data.test])
 
 
 def captions_of(name: str, parts: Sequence[DictConfig]) -> Roster:
-    """All captions of parts of a data set."""
+    """All captions of splits of a dataset."""
     return build_roster(name, [sample for part in parts for sample in build_part(part).samples])
 
 
 def first_photos(roster: Roster, number: int | None) -> Roster:
-    """The captions of so many photos; all where no number is given."""
+    """Captions of the first photos; all if no number is given."""
     if number is None:
         return roster
     rows = [row for own in list(roster.rows_by_image.values())[:number] for row in own]
@@ -148,7 +148,7 @@ def first_photos(roster: Roster, number: int | None) -> Roster:
 
 
 def with_directions(planting: Planting) -> Planting:
-    """Negations that were left out, and that were put in, as two kinds."""
+    """Split negations into two kinds: removed and inserted."""
     truth = {
         sample_id: (f"{kind}, {direction(planting, sample_id)}" if kind == NEGATION else kind)
         for sample_id, kind in planting.truth.items()
@@ -157,7 +157,7 @@ def with_directions(planting: Planting) -> Planting:
 
 
 def direction(planting: Planting, sample_id: str) -> str:
-    """Of a planted negation."""
+    """Direction of a planted negation: removed or inserted."""
     right = planting.words[sample_id].right.lower()
     return "left out" if right.startswith(("no", "without")) else "put in"
 
@@ -169,7 +169,7 @@ def score_of(
     judged: str | None = None,
     topics: Sequence[str] | None = None,
 ) -> AbstractWordScore:
-    """The score by a kind of evidence, its judgements kept in a folder of its own if wanted."""
+    """Score by a kind of evidence, with its judgements cached in a folder if requested."""
     chosen = dict(EVIDENCE[evidence])
     # other folds and parameters than those that faults were drawn by
     own: dict[str, Any] = {"seed": seed + 100, "topics": topics}
@@ -185,24 +185,24 @@ def score_of(
 
 
 def matching(name: str, cache: str) -> DictConfig:
-    """Settings of scores of pairs."""
+    """Settings of photo-caption scorers."""
     own = ["curation=remove", "curation/score=siglip", f"matching@curation.score.pairs={name}"]
     return compose_config("train", [*own, f"paths.cache={cache}"]).curation.score.pairs
 
 
 def processor_seconds() -> float:
-    """Of this process so far."""
+    """CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def context_of(roster: Roster) -> Context:
-    """Before training, with nothing measured."""
+    """Context before training, in which nothing is measured."""
     return Context.before_training(CurationView(roster=roster))
 
 
 def kind_words(kind: str, table: RowTable) -> frozenset[str]:
-    """The words that a fault of a kind could be."""
+    """Words that a fault of a kind could be."""
     if kind in UNIFORM:
         return frozenset(word for row in UNIFORM[kind] for word in row)
     topic = kind.removeprefix("plausible_").removeprefix("open_").partition(",")[0]
@@ -212,7 +212,7 @@ def kind_words(kind: str, table: RowTable) -> frozenset[str]:
 
 
 def found(planting: Planting, doubts: Sequence[WordDoubt], table: RowTable) -> list[dict[str, Any]]:
-    """For each kind of fault, how well doubts find caption, word and right word."""
+    """For each kind of fault, how well the score finds caption, word and right word."""
     size = len(planting.roster)
     kinds = np.full(size, "", dtype=object)
     for sample_id, kind in planting.truth.items():
@@ -239,7 +239,7 @@ def found(planting: Planting, doubts: Sequence[WordDoubt], table: RowTable) -> l
 
 
 def by_third(planting: Planting, kind: str, own: Sequence[WordDoubt]) -> list[float | None] | None:
-    """AUC of the words in the first, second and last third of their captions, planted or sound."""
+    """AUC for words in the first, second and last third of their captions."""
     if kind == "phrase":
         return None
     samples, truth = planting.roster.samples, planting.truth
@@ -258,7 +258,7 @@ def by_third(planting: Planting, kind: str, own: Sequence[WordDoubt]) -> list[fl
 
 
 def highest(doubts: Sequence[WordDoubt], size: int) -> np.ndarray:
-    """``(N,)`` probability of each caption's likeliest wrong word; minus infinity: none."""
+    """Probability of each caption's likeliest wrong word, ``(N,)``; minus infinity if none."""
     values = np.full(size, -np.inf)
     rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
     np.maximum.at(values, rows, [doubt.probability for doubt in doubts])
@@ -266,7 +266,7 @@ def highest(doubts: Sequence[WordDoubt], size: int) -> np.ndarray:
 
 
 def auc(scores: np.ndarray, fault: np.ndarray, compared: np.ndarray) -> float:
-    """Captions without a score are the least suspect."""
+    """AUC of scores; captions without a score rank as the least suspect."""
     values = np.where(np.isfinite(scores), scores, -1e9)
     return round(area_under_roc(values[compared], fault[compared].astype(bool)), 4)
 
@@ -278,7 +278,7 @@ def named(
     doubts: Sequence[WordDoubt],
     same: Mapping[str, frozenset[str]],
 ) -> dict[str, float | None]:
-    """Shares of a kind's faults whose word is the most doubted, and whose right word is given."""
+    """Share of faults whose word is the most doubted, and whose right word is proposed."""
     if kind == "phrase":
         return {"found": None, "found_in_kind": None, "right": None}
     best_of_kind, best = most_doubted(own), most_doubted(doubts)
@@ -301,7 +301,7 @@ def named(
 
 
 def most_doubted(doubts: Sequence[WordDoubt]) -> dict[int, WordDoubt]:
-    """By row the word that is most surely wrong."""
+    """Word most likely to be wrong, by row."""
     best: dict[int, WordDoubt] = {}
     for doubt in doubts:
         if doubt.row not in best or doubt.probability > best[doubt.row].probability:
@@ -331,7 +331,7 @@ def reliability(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[st
 
 
 def keep(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write lines to the records, in place of older ones of the same runs."""
+    """Write lines to the records, replacing older lines of the same runs."""
     keys = ("data", "noise", "seed", "evidence")
     new = {tuple(line[key] for key in keys) for line in lines}
     old = read_records(RECORDS)

@@ -1,4 +1,4 @@
-"""The tables of docs/results/wrong_words_tables.md, from the records of `study_words`."""
+"""Build tables of docs/results/wrong_words_tables.md from the records of `study_words`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EDGES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
 
 
 def report() -> None:
-    """The tables of the page, from the records."""
+    """Write the tables of the page from the records."""
     lines = read_records(RECORDS)
     flickr = [line for line in lines if line["data"] == "flickr8k"]
     small = [line for line in lines if line["data"] == SMALL]
@@ -75,12 +75,12 @@ def report() -> None:
 
 
 def is_shown(line: Mapping[str, Any]) -> bool:
-    """Whether a line stands in the table of its faults: others compare the vocabularies."""
+    """Whether a line belongs to the table of its faults; other lines compare vocabularies."""
     return line["noise"] == "open" or not line["evidence"].endswith("open")
 
 
 def both_vocabularies(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Lines of faults in closed rows that were judged by both, of the same seeds."""
+    """Lines of faults in closed rows scored with both vocabularies, for the same seeds."""
     key = ("noise", "seed")
     own = [x for x in lines if x["noise"] != "open" and x["evidence"].endswith("open")]
     pairs = {(*(x[k] for k in key), x["evidence"].removesuffix(", open")) for x in own}
@@ -88,7 +88,7 @@ def both_vocabularies(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
 
 
 def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Means over seeds, a row for each kind of fault and of evidence."""
+    """Means over seeds, one row per kind of fault and of evidence."""
     head = "| fault | evidence | seeds | AUC | AUC within | word found | right word given |"
     rows = [head, "|---|---|---|---|---|---|---|"]
     own = [line for line in lines if line["kind"]]
@@ -108,7 +108,7 @@ def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def thirds_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """AUC of words by where they stand in their captions, by all evidence; means over seeds."""
+    """AUC of words by position in their captions, with all evidence; means over seeds."""
     rows = ["| fault | seeds | first third | second | last |", "|---|---|---|---|---|"]
     own = [line for line in lines if line["evidence"] == "all" and line.get("auc_by_third")]
     for kind in sorted({line["kind"] for line in own}):
@@ -119,7 +119,7 @@ def thirds_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def mean_of(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Mean, with the least and the largest where there are several."""
+    """Mean, with the smallest and largest value if there are several."""
     values = [run[key] for run in runs if run[key] is not None]
     if not values:
         return "–"
@@ -130,7 +130,7 @@ def mean_of(runs: Sequence[Mapping[str, Any]], key: str) -> str:
 def reliability_table(
     lines: Sequence[Mapping[str, Any]], evidence: Sequence[str] = ("all",)
 ) -> list[str]:
-    """Probabilities against what was planted, by all evidence together, or by several kinds."""
+    """Predicted probabilities against planted shares, for all evidence or several kinds."""
     named = len(evidence) > 1
     first = "faults | evidence" if named else "faults"
     head = f"| {first} | probability, from | words | mean probability | planted |"
@@ -156,7 +156,7 @@ def reliability_table(
 
 
 def cost_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The time of each kind of evidence."""
+    """Time of each kind of evidence."""
     rows = ["| evidence | captions | CPU seconds |", "|---|---|---|"]
     for evidence in EVIDENCE:
         for run in lines:

@@ -1,7 +1,7 @@
-"""How likely a finished run finds people's captions of the test photos, and their single words.
+"""Likelihood of human captions of the test photos, and of their words, by a finished run.
 
-Scores of written captions differ by as much from one seed to the next as wrong words cost. The
-losses of the same 2,500 captions and more differ much less.
+Metrics of generated captions vary between seeds as much as by wrong words. Losses of the same 2,500
+or more captions vary much less.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ AWAY = 7  # samples; more than a photo has
 
 
 def word_losses(folder: Path) -> dict[str, float]:
-    """Mean losses in nats a token of the test photos' captions: of all tokens, and of each topic's.
+    """Mean losses in nats per token of the test photos' captions: all tokens, and each topic's.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
     """
     run = load_run(folder)
     return _losses(run, run.roster.samples)
 
 
 def photo_gain(folder: Path) -> float:
-    """How much the right photo lowers the mean loss: with another test photo, less with its own.
+    """Reduction of the mean loss by the right photo, compared with another test photo.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
     """
     run = load_run(folder)
     samples = run.roster.samples
@@ -79,7 +79,7 @@ def _mean(model: AbstractCaptioner, batch: Batch) -> float:
 def token_weights(
     samples: Sequence[Sample], tokenizer: AbstractTokenizer, batch: Batch
 ) -> dict[str, Tensor]:
-    """Weights ``(B, T)``, 1 for the tokens that count: all, or the words of a topic."""
+    """Weights ``(B, T)``, 1 for the tokens that count: all tokens, or the words of a topic."""
     tokens, exist = batch.caption_tokens()
     weights = {name: torch.zeros(tokens.shape) for name in TOPICS}
     rows = word_rows()

@@ -1,8 +1,8 @@
-"""Wrong colours, numbers and objects in captions, in the manner of CHAIR (Rohrbach et al., 2018).
+"""Wrong colours, numbers and objects in captions, similar to CHAIR (Rohrbach et al., 2018).
 
-A word of a row (`captioning.text.word_rows`) counts as wrong if no source says it of the photo, in
-whatever form and by whatever word of its meaning: neither the photo's reference captions nor, where
-they are known, its boxes' phrases or the facts of its scene.
+A word of a row (`captioning.text.word_rows`) counts as wrong if no source has it, or a word of the
+same meaning, for the photo. Sources are reference captions and, if known, phrases of boxes or facts
+of the scene.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Words = Mapping[str, frozenset[str]]
 
 
 def sources(data: str, references: Roster, boxes: Roster | None = None) -> dict[str, Words]:
-    """By source the words that it says of each photo, and all words of their meanings.
+    """Words that each source has for each photo, with all words of the same meanings.
 
     Args:
-        data: name of the data set.
-        references: of the photos, without faults.
+        data: name of the dataset.
+        references: reference captions of the photos, without faults.
         boxes: the same photos' captions with their phrases and boxes, or None.
     """
     siblings = photo_words(references)
@@ -46,7 +46,7 @@ def sources(data: str, references: Roster, boxes: Roster | None = None) -> dict[
 
 
 def scene_words(image_id: str) -> frozenset[str]:
-    """What is in a scene of MiniWorld: objects, their colours, how many, the place."""
+    """Contents of a MiniWorld scene as words: objects, colours, numbers, place."""
     split, seed, index = image_id.rsplit("_", 2)
     scene = sample_scene(seed=int(seed), split=split, index=int(index))
     texts = list(PLACES[scene.place].scenery)
@@ -60,7 +60,7 @@ def scene_words(image_id: str) -> frozenset[str]:
 
 
 def box_words(roster: Roster) -> dict[Path, frozenset[str]]:
-    """The words of the phrases that have boxes, by the photo's file: ids are of the data set."""
+    """Words of phrases with boxes, by photo file, as ids depend on the dataset."""
     texts: dict[Path, list[str]] = {sample.image_path: [] for sample in roster.samples}
     for sample in roster.samples:
         texts[sample.image_path] += [phrase.text for phrase in sample.phrases if phrase.regions]
@@ -68,16 +68,16 @@ def box_words(roster: Roster) -> dict[Path, frozenset[str]]:
 
 
 def closed(texts: Iterable[str]) -> frozenset[str]:
-    """The words of texts, and all words of their meanings."""
+    """Words of texts, with all words of the same meanings."""
     own = frozenset(word.lower() for text in texts for word in WORD.findall(text))
     same = same_thing()
     return own.union(*(same[word] for word in own if word in same))
 
 
 def wrong_words(captions: Mapping[str, str], known: Words) -> dict[str, list[int]]:
-    """By topic the number of words that are wrong, and of all words of the topic.
+    """Number of wrong words and of all words, by topic.
 
-    ``captions`` has the captions with a wrong word of any topic, and all captions.
+    ``captions`` has the number of captions with a wrong word of any topic, and of all captions.
     """
     words: Counter[str] = Counter()
     wrong: Counter[str] = Counter()

@@ -26,7 +26,7 @@ def test_it_prints_a_page(topic: str, capsys: pytest.CaptureFixture[str]) -> Non
     ("topic", "said"),
     [
         ("polices", "no page is called 'polices'; did you mean guides/policies"),
-        ("toca", "'toca' names several pages; did you mean cards/toca, papers/toca?"),
+        ("toca", "'toca' matches several pages; did you mean cards/toca, papers/toca?"),
         ("zzz", "no page is called 'zzz'; `captioning docs` lists all"),
     ],
 )

@@ -169,7 +169,10 @@ def test_what_is_no_setting_is_told_with_what_to_write(arguments: list[str], tol
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["hydra.launcher.n_jobs=2"], "without the choice hydra/launcher=NAME, of slurm, joblib"),
+        (
+            ["hydra.launcher.n_jobs=2"],
+            "without the choice hydra/launcher=NAME, where NAME is slurm, joblib",
+        ),
         (["hydra.job.chdr=true"], "did you mean hydra.job.chdir"),
         (["hydra/launcher=joblib", "hydra.launcher.n_job=2"], "did you mean hydra.launcher.n_jobs"),
         (["hydra/launcher=slurm", "hydra.launcher.gpus_per_nod=2"], "hydra.launcher.gpus_per_node"),

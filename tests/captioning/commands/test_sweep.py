@@ -269,7 +269,7 @@ def test_slurm_must_know_how_many_tasks_a_job_has(devices: str, sweep, tmp_path)
     pytest.importorskip("submitit")
     told = sweep("seed=0,1", "hydra/launcher=slurm", f"trainer.devices={devices}")
     assert isinstance(told, str)
-    assert told.startswith(f"train: trainer.devices={devices.replace(',', ', ')}: under")
+    assert told.startswith(f"train: trainer.devices={devices.replace(',', ', ')}: with")
     assert told.endswith("no job was queued")
     assert list(tmp_path.iterdir()) == []
 

@@ -199,7 +199,7 @@ def test_changed_data_are_refused(tmp_path: Path, harm: str) -> None:
         next((folder / "images").iterdir()).unlink()
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         read_miniworld(name="mini", folder=tmp_path, **few)
-    assert "is drawn again" in str(caught.value)
+    assert "draw the split again" in str(caught.value)
 
 
 @pytest.mark.parametrize(

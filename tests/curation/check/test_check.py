@@ -268,7 +268,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     ("options", "message"),
     [
         (["--threshold", "fits=1"], "unknown check 'fits'; choose from fit, wrong_photo"),
-        (["--threshold", "fit=high"], "'high' is no number"),
+        (["--threshold", "fit=high"], "'high' is not a number"),
         (["--threshold", "tiny_photo=-1"], "tiny_photo must be at least 0"),
         (["--fit-threshold", "1.5"], r"--fit-threshold must be in \[0, 1\]"),
         (["--chance", "2"], r"--chance must be in \[0, 1\]: got 2.0"),
@@ -475,7 +475,7 @@ def test_a_judge_takes_a_second_look_at_suspects_alone(
         arguments += ["--cache", str(tmp_path / "cache"), "--judge", f"{server.address}#m"]
         assert main(arguments) == 0
         shown = capsys.readouterr().out
-        assert "judge grade (m): 6 suspects, at most 6 requests" in shown
+        assert "judge grade (m): 6 flagged captions, at most 6 requests" in shown
         assert "grade (m): of 6 suspects 2 do not fit, 2 fit, 2 not judged" in shown
         found = judged_rows(out)
         assert found["6"] == ("0.8", "fits")
@@ -489,7 +489,10 @@ def test_a_judge_takes_a_second_look_at_suspects_alone(
         assert len(server.bodies) == 5 + 3  # and two unlike photos and none, as a check
         assert "does not fit (0.10)" in json.dumps(facts_of(out / "report.html"))
         assert main(arguments) == 0
-        assert "6 suspects, at most 1 requests; 5 were answered before" in capsys.readouterr().out
+        assert (
+            "6 flagged captions, at most 1 requests; 5 answers are cached"
+            in capsys.readouterr().out
+        )
         assert len(server.bodies) == 8
 
 

@@ -149,9 +149,9 @@ def test_the_command_writes_tasks(tmp_path, capsys):
     ("options", "message"),
     [
         ((), "--answers FILE --results FOLDER"),
-        (("--port", "8765"), "--port was removed; people annotate in Label Studio"),
+        (("--port", "8765"), "--port no longer exists; people annotate in Label Studio"),
         (("--host", "127.0.0.1"), "write its tasks by --out FOLDER"),
-        (("--store", "s", "--results", "r"), "--store was removed; .* as --answers FILE"),
+        (("--store", "s", "--results", "r"), "--store no longer exists; .* as --answers FILE"),
         (("--results", "r"), "--answers FILE and --results FOLDER need each other"),
         (("--out", "o", "--answers", "a"), "need each other"),
         (("--out", "o", "--answers", "a", "--results", "r"), "give one of them"),
