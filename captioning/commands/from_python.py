@@ -34,6 +34,8 @@ def train(
 ) -> TrainedRun:
     """Train a captioner, test it, and leave a run folder, as ``captioning train`` does.
 
+    The global random generators of Python, NumPy and torch are seeded with ``seed``.
+
     Args:
         photos: folder of your own photos with captions; None: the data set that ``data`` names.
         overrides: overrides as on the command line, such as ``"curation/select=sigma"``.
@@ -48,6 +50,8 @@ def train(
             the run folder holds a run of other settings.
         TypeError: a value of a type that no override can hold.
         OSError: data are missing, or the run folder cannot be written.
+        KeyboardInterrupt, captioning.training.signals.Stopped: Ctrl+C or a signal stopped the run;
+            the same call resumes the run.
 
     Examples:
         >>> from captioning import train

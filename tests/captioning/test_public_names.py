@@ -42,6 +42,7 @@ def test_the_reference_lists_the_public_names_and_where_bases_are(repository: Pa
     for module, name in places:
         assert getattr(importlib.import_module(module), name) is getattr(captioning, name)
     bases = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `([\w.]+)` \| \[", page, re.MULTILINE)
+    assert len(bases) == len(re.findall("/extend/", page))
     for names, module in bases:
         for name in re.findall(r"\w+", names):
             assert inspect.isabstract(getattr(importlib.import_module(module), name))
