@@ -37,7 +37,7 @@ def train(
     The global random generators of Python, NumPy and torch are seeded with ``seed``.
 
     Args:
-        photos: folder of your own photos with captions; None: the data set that ``data`` names.
+        photos: folder of your own photos with captions; None: the dataset that ``data`` names.
         overrides: overrides as on the command line, such as ``"curation/select=sigma"``.
         **settings: overrides by key, such as ``num_epochs=3`` and ``model="updown_small"``; a dict
             sets the keys below: ``optimizer={"lr": 1e-3}``.
@@ -65,7 +65,7 @@ def train(
 def evaluate(
     run: str | Path | None = None, /, *, overrides: Sequence[str] = (), **settings: Any
 ) -> Evaluation:
-    """Caption a data set and score the captions, as ``captioning evaluate`` does.
+    """Caption a dataset and score the captions, as ``captioning evaluate`` does.
 
     Args:
         run: run folder, or a JSON file of captions in COCO's format; None: ``model`` names the
@@ -79,7 +79,7 @@ def evaluate(
 
     Raises:
         ValueError: an unknown key or choice, with the nearest ones; a value out of its range; or
-            no data set or captions to score.
+            no dataset or captions to score.
         TypeError: a value of a type that no override can hold.
         OSError: a file or folder is missing, or the results cannot be written.
 

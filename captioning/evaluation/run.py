@@ -61,14 +61,14 @@ class _Captioned:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Scores of the captions of a data set, as ``evaluate`` returns them.
+    """Scores of the captions of a dataset, as ``evaluate`` returns them.
 
     Attributes:
         folder: the folder with ``metrics.json`` and ``per_caption.csv``.
         metrics: corpus scores by name, as fractions (CIDEr-D and CIDEr up to 10).
         captions: one or more captions of each image, by image id, the best first.
         result: intervals, scores of each image, missing metrics with reasons, and settings.
-        name: data set and split.
+        name: dataset and split.
         num_images: images of the split, of which some or all are scored.
         left_out: a line on each file that could not be written.
 
