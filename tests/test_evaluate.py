@@ -108,7 +108,7 @@ def test_without_java_the_remedy_stands_below_the_table(
     find_java.cache_clear()
     assert not {"METEOR", "SPICE"} & corpus.keys()
     below = capsys.readouterr().out.partition("tokenizer: python")[2]
-    assert "missing: METEOR, SPICE: no Java on this machine: install one" in below
+    assert "missing: METEOR, SPICE: Java not found: install Java" in below
     assert "captions were tokenized in Python" in below
     assert "captioning prepare metrics" in below
 

@@ -1,1 +1,1 @@
-"""Data sets: readers of annotations, steps, features, and batches."""
+"""Datasets: readers of annotations, processing steps, image features, and batches."""

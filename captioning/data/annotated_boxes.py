@@ -1,4 +1,4 @@
-"""Boxes of annotations, checked against their photo and brought to its pixels."""
+"""Check annotated boxes against their photo, and scale them to the photo's pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDING = 1.0  # pixels by which annotators' rounding may overshoot the photo's
 
 
 def checked_box(box: Box, size: tuple[float, float] | None, where: str) -> Box:
-    """A box inside its photo; one that overshoots by less than one pixel is clipped.
+    """Return a box inside its photo; an overshoot of less than one pixel is clipped.
 
     Args:
         box: ``(x1, y1, x2, y2)`` in pixels.
@@ -45,7 +45,7 @@ def checked_box(box: Box, size: tuple[float, float] | None, where: str) -> Box:
 
 
 def scaled_box(box: Box, annotated: tuple[float, float], actual: tuple[float, float]) -> Box:
-    """A box of a photo of size ``annotated`` in the pixels of the same photo of size ``actual``."""
+    """Scale a box from an annotated photo size to the actual size of the same photo."""
     if annotated == actual:
         return box
     x, y = actual[0] / annotated[0], actual[1] / annotated[1]
@@ -54,7 +54,7 @@ def scaled_box(box: Box, annotated: tuple[float, float], actual: tuple[float, fl
 
 
 def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Width and height of a photo as ``load_rgb`` shows it; reads the file's header alone.
+    """Return width and height of a photo as ``load_rgb`` shows it; reads only the header.
 
     Args:
         path: the photo.
@@ -74,7 +74,7 @@ def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[in
 
 
 def sample_size(sample: Sample) -> tuple[float, float]:
-    """Width and height of a sample's photo, which its regions are in pixels of.
+    """Return width and height of a sample's photo, in the pixels of its regions.
 
     Raises:
         FileNotFoundError: the sample does not state it, and the file does not exist.

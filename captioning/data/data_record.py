@@ -1,4 +1,4 @@
-"""The data that a run began with: ids, captions, splits and photos; a resumed run compares its own.
+"""Record of a run's data (ids, captions, splits, photos), which a resumed run compares.
 
 A run folder keeps ``data.json``, with the number of captions and photos and a fingerprint of each
 split, and ``data_rows.jsonl.gz``, a line a caption: split, id, image, content of the photo, and a
@@ -35,7 +35,7 @@ Keys = Mapping[Path, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRecord:
-    """A split as it was read.
+    """A split as it was read at the start of the run.
 
     Attributes:
         roster: its name.
@@ -54,7 +54,7 @@ class SplitRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A caption: its image, the content of its photo (None: not read), and a hash of its text."""
+    """A caption: its image, hash of the photo's content (or None), and hash of its text."""
 
     image_id: str
     photo: str | None
@@ -65,7 +65,7 @@ _Rows = Mapping[tuple[str, str], _Row]  # by split and sample id
 
 
 def photo_keys(rosters: Iterable[Roster], cache: str | Path) -> dict[Path, str]:
-    """The content of photos by path, 24 hex digits each; without those that are not there.
+    """Return hashes of photos' contents by path, 24 hex digits; missing photos are left out.
 
     Args:
         rosters: whose photos are read; a photo that has not changed since is not read again.
@@ -79,7 +79,7 @@ def photo_keys(rosters: Iterable[Roster], cache: str | Path) -> dict[Path, str]:
 def write_record(
     folder: Path, rosters: Mapping[str, Roster], keys: Keys, *, accepted: Sequence[Any] = ()
 ) -> None:
-    """Record the data that a run begins with.
+    """Record the data with which a run begins.
 
     Args:
         folder: the run's folder.
@@ -110,7 +110,7 @@ def _write_rows(part: Path, rows: Iterable[str]) -> None:
 def check_record(
     folder: Path, rosters: Mapping[str, Roster], keys: Keys, *, accept: bool | None = None
 ) -> bool:
-    """Refuse data that differ from the data that a run began with.
+    """Raise an error if data differ from the data with which a run began.
 
     Args:
         folder: the run's folder; one without a record, of an older version, is not compared.
@@ -132,17 +132,17 @@ def check_record(
         return False
     changes = "; ".join(_changes(_read_rows(folder), rosters, keys)) or "captions are reordered"
     if not accept:
-        setting = "" if accept is None else "; data.accept_changes=true takes them as they are"
+        setting = "" if accept is None else "; to accept the changes set data.accept_changes=true"
         raise ValueError(
-            f"{folder}: its data have changed since it began: {changes}. Restore them, or train "
-            f"again in another folder (run_name=){setting}"
+            f"{folder}: its data have changed since it began: {changes}. Restore the data, or "
+            f"train in another folder (run_name=){setting}"
         )
     log.warning(f"{folder}: changed data are accepted: {changes}")
     return True
 
 
 def accept_changes(folder: Path, rosters: Mapping[str, Roster], keys: Keys) -> None:
-    """Record the changes, the time of their acceptance, and the present data."""
+    """Record accepted changes with the time, and the present data."""
     changes = _changes(_read_rows(folder), rosters, keys)
     accepted = read_json(folder / FILE_NAME, dict).get("accepted", [])
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "changes": changes}
@@ -150,7 +150,7 @@ def accept_changes(folder: Path, rosters: Mapping[str, Roster], keys: Keys) -> N
 
 
 def photos_of(folder: Path, split: str = "train") -> dict[str, str]:
-    """Image ids by content of the photos of a run's split; empty where nothing is known."""
+    """Return image ids by content of the photos in a run's split; empty if unknown."""
     if not (folder / FILE_NAME).is_file():
         return {}
     rows = _read_rows(folder).items()
@@ -160,7 +160,7 @@ def photos_of(folder: Path, split: str = "train") -> dict[str, str]:
 def copies(
     first: Mapping[str, str], roster: Roster, keys: Keys, *, but: Collection[str] = ()
 ) -> dict[str, str]:
-    """Photos of a roster that are among others by their content.
+    """Return photos of a roster that equal other photos in content.
 
     Args:
         first: image ids by content of the others.
@@ -180,7 +180,7 @@ def copies(
 
 
 def shown(names: Iterable[str]) -> str:
-    """The first of some names, for messages."""
+    """Return the first few names, for messages."""
     names = list(names)
     more = ", ..." if len(names) > SHOWN else ""
     return ", ".join(map(repr, names[:SHOWN])) + more
@@ -235,13 +235,13 @@ def _row(line: str) -> tuple[tuple[str, str], _Row]:
 
 def _damaged(path: Path) -> ValueError:
     return ValueError(
-        f"{path} is missing or damaged, so it cannot be said whether the run's data have changed: "
-        f"restore it, or remove it and {path.with_name(FILE_NAME)} to resume without comparing"
+        f"{path} is missing or damaged, so changes of the run's data cannot be detected: "
+        f"restore it, or remove it and {path.with_name(FILE_NAME)} to resume without a comparison"
     )
 
 
 def _changes(saved: _Rows, rosters: Mapping[str, Roster], keys: Keys) -> list[str]:
-    """What differs, a text each: how many, and the first of them."""
+    """Describe the differences: number and first examples of each kind."""
     now = {(split, s.sample_id): s for split, r in rosters.items() for s in r.samples}
     lost = {place: row for place, row in saved.items() if place[0] in rosters and place not in now}
     added = [place for place in now if place not in saved]
@@ -277,7 +277,7 @@ def _other_photos(
 def _moved(
     lost: Collection[tuple[str, str]], added: Iterable[tuple[str, str]], saved: _Rows
 ) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Places before and after of captions that are in another split."""
+    """Return old and new splits of captions that have moved to another split."""
     before = {sample_id: (split, sample_id) for split, sample_id in (*saved, *lost)}
     for place in added:
         if place[1] in before:

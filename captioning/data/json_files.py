@@ -1,4 +1,4 @@
-"""Strict reading of JSON: every mistake is an error that names the file and the key."""
+"""Read JSON strictly: each error names the file and the key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Record:
         return self.value.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """The value of a key that must be there.
+        """Return the value of a required key.
 
         Raises:
             ValueError: no such key, or null.
@@ -46,13 +46,13 @@ class Record:
         return value
 
     def invalid(self, key: str, expected: str) -> SettingError:
-        """The error that states the expected and the actual value of ``key``."""
+        """Return an error that states the expected and the actual value of ``key``."""
         return SettingError(
             self.where, f"{key!r} must be {expected}: got {shown(self.value[key])}", "correct it"
         )
 
     def text(self, key: str) -> str:
-        """A text, possibly blank, that UTF-8 can hold."""
+        """Return a text, possibly blank, that UTF-8 can encode."""
         value = self.get(key)
         if type(value) is str and value.isascii() and "\0" not in value:
             return value  # before a place is written down, which takes longer
@@ -61,7 +61,7 @@ class Record:
         return checked_text(value, f"{self.where}: {key!r}")
 
     def text_or_odd(self, key: str) -> Any:
-        """The text under a key, or the value found there instead, such as null or a number.
+        """Return the text under a key, or another value such as null or a number.
 
         Raises:
             ValueError: no such key, or a text that `text` refuses.
@@ -71,14 +71,14 @@ class Record:
         return value if is_odd else self.text(key)
 
     def integer(self, key: str, minimum: int) -> int:
-        """A whole number of at least ``minimum``."""
+        """Return a whole number of at least ``minimum``."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.invalid(key, f"a whole number of at least {minimum}")
         return value
 
     def identifier(self, key: str) -> str:
-        """A whole number or a text of one line without white space at its ends, as text."""
+        """Return a whole number, or a trimmed text of one line, as text."""
         value = self.get(key)
         if type(value) is int:  # not a bool, which is an int too
             return str(value) if value >= 0 else str(self.integer(key, 0))
@@ -89,7 +89,7 @@ class Record:
         return checked_text(value, f"{self.where}: {key!r}")
 
     def unique_identifier(self, key: str, known: dict[str, str], kind: str) -> str:
-        """`identifier`; refused if ``known`` (id to place) has it already, added to it if not."""
+        """Return an `identifier` and add it to ``known``; raise an error if it is there already."""
         identifier = self.identifier(key)
         if identifier in known:
             problem = f"{kind} {identifier} occurs twice, first at {known[identifier]}"
@@ -98,26 +98,26 @@ class Record:
         return identifier
 
     def items(self, key: str) -> list[Any]:
-        """A list."""
+        """Return a list."""
         value = self.get(key)
         if not isinstance(value, list):
             raise self.invalid(key, "a list")
         return value
 
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
-        """A list of ``count`` finite numbers."""
+        """Return a list of ``count`` finite numbers."""
         value = self.items(key)
         if len(value) != count or not all(map(is_number, value)):
             raise self.invalid(key, f"a list of {count} finite numbers")
         return tuple(float(number) for number in value)
 
     def records(self, key: str) -> Iterator[Record]:
-        """A list of objects."""
+        """Yield the objects of a list."""
         for position, value in enumerate(self.items(key)):
             yield as_record(value, f"{self.where}: {key}[{position}]")
 
     def members(self) -> Iterator[tuple[str, Record]]:
-        """The object's keys with the objects that they hold."""
+        """Yield the object's keys with the objects that they hold."""
         for key, value in self.value.items():
             yield key, as_record(value, f"{self.where}: {shown(key)}")
 
@@ -130,7 +130,7 @@ def is_number(value: Any) -> bool:
 
 
 def as_record(value: Any, where: str) -> Record:
-    """``value`` as an object.
+    """Return ``value`` as a `Record`; raise an error if it is not an object.
 
     Raises:
         ValueError: it is something else.
@@ -141,7 +141,7 @@ def as_record(value: Any, where: str) -> Record:
 
 
 def checked_text(value: str, where: str) -> str:
-    """``value`` itself.
+    """Return ``value`` after a check of its characters.
 
     Raises:
         ValueError: half of a surrogate pair or a NUL, which neither file name nor UTF-8 can hold.
@@ -162,7 +162,7 @@ def checked_text(value: str, where: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A JSON value for an error message: its type, and its beginning."""
+    """Describe a JSON value for an error message: its type and beginning."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     if isinstance(value, int) and abs(value) > 10**40:
@@ -172,7 +172,7 @@ def shown(value: Any) -> str:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of its keys and values.
+    """Build an object from keys and values; raise an error for a repeated key.
 
     Raises:
         ValueError: a key twice.
@@ -194,7 +194,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Errors of `DECODER` inside name the file.
+    """Add the file's name to errors of `DECODER` within the context.
 
     Raises:
         ValueError: not JSON, NaN or Infinity, a key twice in one object, nesting too deep.
@@ -213,7 +213,7 @@ def explained(where: str) -> Iterator[None]:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The value of JSON text.
+    """Parse JSON text.
 
     Raises:
         ValueError: see `explained`.
@@ -223,7 +223,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def load_json(path: str | Path) -> Record:
-    """The object that a JSON file holds.
+    """Load the object that a JSON file holds.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -233,7 +233,7 @@ def load_json(path: str | Path) -> Record:
 
 
 def load_json_lines(path: str | Path) -> Iterator[Record]:
-    """The objects of a JSON Lines file, each with ``FILE:LINE``.
+    """Yield the objects of a JSON Lines file, each with ``FILE:LINE``.
 
     Raises:
         FileNotFoundError: the file does not exist.

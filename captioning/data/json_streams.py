@@ -1,4 +1,4 @@
-"""Reads large JSON files item by item, so that memory never holds the whole tree."""
+"""Read large JSON files item by item, without loading the whole file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def stream_records(path: str | Path, key: str) -> Iterator[Record]:
-    """The objects of the list ``key`` of a JSON file's object, each made on request.
+    """Yield the objects of the list ``key`` of a JSON file's object, parsed one by one.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -29,7 +29,7 @@ def stream_records(path: str | Path, key: str) -> Iterator[Record]:
 
 
 def _values(text: str, key: str, where: str, keys: dict[str, Any]) -> Iterator[Any]:
-    """Values of the list; ``keys`` get all keys of the object, without the list's values."""
+    """Yield the list's values; ``keys`` receives the object's other keys."""
     reader = _Reader(text)
     with explained(where):
         for name in reader.names():
@@ -44,7 +44,7 @@ def _values(text: str, key: str, where: str, keys: dict[str, Any]) -> Iterator[A
 
 
 class _Reader:
-    """A place in the text of a JSON object, which moves on."""
+    """A moving position in the text of a JSON object."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -55,13 +55,13 @@ class _Reader:
         return self.text.startswith(mark, self.at)
 
     def value(self) -> Any:
-        """The next value."""
+        """Return the next value."""
         value, self.at = DECODER.raw_decode(self.text, self.at)
         self._skip()
         return value
 
     def names(self) -> Iterator[str]:
-        """Keys of the object that is the text; the caller reads each one's value."""
+        """Yield the object's keys; the caller must read each value."""
         if not self.begins("{"):
             value = DECODER.decode(self.text)
             raise ValueError(f"must be an object {{...}}: got {shown(value)}")
@@ -75,12 +75,12 @@ class _Reader:
             raise self._error("Extra data")
 
     def items(self) -> Iterator[Any]:
-        """Values of the list that is next."""
+        """Yield the values of the next list."""
         for _ in self._between("[", "]"):
             yield self.value()
 
     def _between(self, opening: str, closing: str) -> Iterator[None]:
-        """Once for each item, which the caller reads."""
+        """Yield once per item, which the caller must read."""
         self._take(opening, f"Expecting {opening!r}")
         if not self.begins(closing):
             yield

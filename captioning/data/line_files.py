@@ -1,4 +1,4 @@
-"""Text files read strictly: UTF-8, or UTF-16, or an error that names the file and the line."""
+"""Read text files strictly as UTF-8 or UTF-16; each error names the file and the line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ACCENTS = (
 
 
 def read_text(path: str | Path) -> str:
-    """The whole of a file of text (a byte order mark is left out), which gzip may have packed.
+    """Read a whole text file, optionally gzipped, without its byte order mark.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -57,7 +57,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "replace") -> str:
-    """The beginning of a text file; its last character may be cut.
+    """Read the beginning of a text file; its last character may be cut.
 
     Args:
         path: the file.
@@ -73,7 +73,7 @@ def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "
 
 
 def ending(path: Path) -> str:
-    """The suffix of a file in lower case, without gzip's."""
+    """Return the suffix of a file in lower case, without ``.gz``."""
     name = path.name.lower().removesuffix(GZIP)
     return Path(name).suffix
 
@@ -91,7 +91,7 @@ def _read(path: Path, size: int = -1) -> bytes:
 
 
 def _wide(data: bytes) -> str:
-    """The encoding of text whose characters have two bytes or four; empty: it is another."""
+    """Return the encoding of UTF-16 or UTF-32 text; empty for another encoding."""
     marked = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if marked:
         return marked
@@ -104,11 +104,11 @@ def _wide(data: bytes) -> str:
 
 @cache  # once for all files of a folder
 def _say(place: str, kind: str) -> None:
-    log.warning(f"{place}: read as {kind}; save texts as UTF-8 for other tools")
+    log.warning(f"{place} was read as {kind}; save it as UTF-8 for other tools")
 
 
 def check_file(path: str | Path) -> None:
-    """Refuse a file of a data set that is not there.
+    """Raise an error if a file of a dataset does not exist.
 
     Raises:
         FileNotFoundError: names the command that says where to get it.
@@ -120,7 +120,7 @@ def check_file(path: str | Path) -> None:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Text of UTF-8 bytes, ``where`` naming them in the error; logs UTF-16 and UTF-32.
+    """Decode UTF-8 bytes, with ``where`` in error messages; UTF-16 and UTF-32 are logged.
 
     Raises:
         ValueError: bytes that are neither.
@@ -144,7 +144,7 @@ def decode(data: bytes, where: str) -> str:
 
 
 def _encoding_of(data: bytes) -> str:
-    """What bytes that are not UTF-8 are likely in, as iconv calls it; empty: cannot be told."""
+    """Guess the encoding of bytes that are not UTF-8, as iconv names it; empty if unknown."""
     if b"\0" in data:
         return "UTF-16"
     beyond = re.findall(rb"[\x80-\xff]+", data)
@@ -172,7 +172,7 @@ def read_lines(path: str | Path) -> list[tuple[int, str]]:
 
 
 def read_image_list(path: str | Path) -> dict[str, str]:
-    """Image ids or file names of a split list, one a line, each with its ``FILE:LINE``.
+    """Read image ids or file names of a split list, one per line, each with its ``FILE:LINE``.
 
     The last word of a line counts, as in lists of ``val2014/NAME.jpg ID``.
 

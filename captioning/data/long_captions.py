@@ -1,4 +1,4 @@
-"""Captions longer than a tokenizer's limit: refused, or cut and counted, never silently."""
+"""Handle captions longer than a tokenizer's limit: raise an error, or cut and log them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def chosen(setting: LongCaptions | None, tokenizer: AbstractTokenizer) -> LongCaptions:
-    """The treatment of long captions; None: at a sentence where a processor makes the tokens.
+    """Return the mode for long captions; None: by sentence, if a processor tokenizes.
 
     Other tokenizers cut as the papers' code does, within a sentence.
     """
@@ -31,7 +31,7 @@ def chosen(setting: LongCaptions | None, tokenizer: AbstractTokenizer) -> LongCa
 
 @dataclass(frozen=True, kw_only=True)
 class CutCaptions:
-    """Which captions of a roster are not trained on whole.
+    """Captions of a roster that are truncated in training.
 
     Attributes:
         mode: treatment of long captions.
@@ -47,7 +47,7 @@ class CutCaptions:
     kept: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """``long_captions.json``; no file where no caption was cut."""
+        """Write ``long_captions.json``, unless no caption was cut."""
         if not self.kept:
             return
         record = {"long_captions": self.mode, "limit": self.limit, "captions": self.number}
@@ -57,7 +57,7 @@ class CutCaptions:
 def fit_tokens(
     roster: Roster, tokenizer: AbstractTokenizer, tokens: TokenTable, mode: LongCaptions
 ) -> tuple[TokenTable, CutCaptions]:
-    """Tokens of captions that were cut as the mode says, and which ones these are.
+    """Return the tokens of captions, cut as the mode says, and the record of cut captions.
 
     Args:
         roster: training roster.
@@ -112,7 +112,7 @@ def fit_tokens(
 
 
 def warn_of_short_search(roster: Roster, tokens: TokenTable, max_length: int) -> None:
-    """Say where a search cannot write captions as long as most that are trained on.
+    """Log a warning if a search cannot write captions as long as most training captions.
 
     Args:
         roster: training roster.

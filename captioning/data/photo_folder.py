@@ -1,4 +1,4 @@
-"""A folder of photos, listed once."""
+"""Folder of photos whose directories are listed only once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*
 
 
 def checked_file_name(name: str, where: str, *, given: str = "") -> str:
-    """A file name of an annotation, made plain (``./a.jpg`` becomes ``a.jpg``).
+    """Normalise a file name of an annotation (``./a.jpg`` becomes ``a.jpg``), and check it.
 
     Messages name ``where``, and ``given`` if the file has that name.
 
@@ -53,7 +53,7 @@ def checked_file_name(name: str, where: str, *, given: str = "") -> str:
 
 
 class GivenName(str):
-    """The plain name of a photo that the annotations write differently.
+    """Normalised name of a photo that remembers the spelling in the annotations.
 
     Attributes:
         given: the name as the annotations write it.
@@ -63,14 +63,14 @@ class GivenName(str):
 
     @classmethod
     def of(cls, name: str, given: str) -> GivenName:
-        """The plain name of a given name."""
+        """Normalise a name, and remember its original spelling."""
         made = cls(name)
         made.given = given
         return made
 
 
 def given_name(name: str) -> str:
-    """The text in the annotations from which `photo_name` made a name."""
+    """Return the annotation's text from which `photo_name` made a name."""
     return name.given if isinstance(name, GivenName) else name
 
 
@@ -93,7 +93,7 @@ def photo_name(name: str, where: str) -> str:
 
 
 class PhotoFolder:
-    """Finds photos by name; each directory is listed once, so a look-up costs no disk access.
+    """Find photos by name; each directory is listed once, so look-ups need no disk access.
 
     Args:
         folder: folder of the photos.
@@ -117,7 +117,7 @@ class PhotoFolder:
         self._spellings: dict[str, dict[str, list[str]]] = {}
 
     def names(self, directory: str = "") -> frozenset[str]:
-        """File names in a directory below the folder; empty when there is none."""
+        """Return file names in a directory below the folder; empty if it does not exist."""
         if directory not in self._names:
             path = self.folder / directory
             entries = os.scandir(path) if path.is_dir() else ()
@@ -125,7 +125,7 @@ class PhotoFolder:
         return self._names[directory]
 
     def find(self, file_name: str) -> Path | None:
-        """The path of a photo, or None when it is not there.
+        """Return the path of a photo, or None if it does not exist.
 
         A name without suffix is of the one photo of that name; a number finds ``0042.jpg``, too,
         also as ``42.0``. Else the one photo counts whose name differs in case, or in how accents
@@ -143,7 +143,7 @@ class PhotoFolder:
         return None if name is None else self.folder / directory / name
 
     def below(self, names: Iterable[str]) -> dict[str, str]:
-        """Absolute names as paths below the folder, which may have been moved.
+        """Convert absolute names to paths below the folder, which may have been moved.
 
         The same number of folders is cut off all of them, the fewest with which most photos are
         there. Where none is there, Label Studio's mark before the name is cut off, too.
@@ -163,7 +163,7 @@ class PhotoFolder:
         return {name: name[1:] for name in absolute}
 
     def _by_stem(self, directory: str) -> dict[str, str]:
-        """Photos of a directory by names without suffix and by numbers, where these tell one."""
+        """Return photos of a directory by stem and by number, if these identify a photo."""
         if directory not in self._stems:
             photos = sorted(filter(has_photo_suffix, self.names(directory)))
             stems = [os.path.splitext(name)[0] for name in photos]
@@ -178,7 +178,7 @@ class PhotoFolder:
         return self._stems[directory]
 
     def below_or_cut(self, names: Sequence[str]) -> dict[str, str]:
-        """`below`; if no relative name exists, their first folders are cut off, too."""
+        """Apply `below`; if no relative name exists, cut off leading folders, too."""
         found = self.below(names)
         if found or not any("/" in name for name in names) or any(map(self.find, names)):
             return found
@@ -186,7 +186,7 @@ class PhotoFolder:
         return {name: cut[f"/{name}"] for name in names}
 
     def _spelt_as(self, directory: str, base: str) -> Sequence[str]:
-        """Photos of a directory whose names differ in case or in how accents are stored alone."""
+        """Return photos of a directory whose names differ only in case or accent encoding."""
         if directory not in self._spellings:
             spellings: dict[str, list[str]] = {}
             for name in sorted(filter(has_photo_suffix, self.names(directory))):
@@ -195,7 +195,7 @@ class PhotoFolder:
         return self._spellings[directory].get(_plain(base), ())
 
     def alike(self, file_name: str) -> list[str]:
-        """Photos below the folder, of this stem or of a name that differs in case, five at most."""
+        """Return at most five photos with this stem, or with a name that differs only in case."""
         base = _plain(file_name.rpartition("/")[2])
         stem = os.path.splitext(base)[0]
         found: list[str] = []
@@ -209,7 +209,7 @@ class PhotoFolder:
         return found[:_NUM_ALIKE]
 
     def unclaimed(self, claimed: Iterable[str]) -> list[str]:
-        """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
+        """Return the photos in listed directories that ``claimed`` does not name, sorted."""
         known_names = (
             f"{directory}/{name}" if directory else name
             for directory, names in self._names.items()
@@ -230,20 +230,20 @@ def has_photo_suffix(name: str) -> bool:
 
 
 def without_masks(names: Iterable[str]) -> list[str]:
-    """Names of a folder without masks of its photos."""
+    """Remove the names of photos' masks from the names of a folder."""
     names = list(names)
     stems = {os.path.splitext(name)[0] for name in names}
     return [name for name in names if _masked(os.path.splitext(name)[0]) not in stems]
 
 
 def _masked(stem: str) -> str | None:
-    """The photo whose mask a name is, both without suffix; None: it is no mask's name."""
+    """Return the photo that a mask's name belongs to (both without suffix), or None."""
     end = next((end for end in MASK_ENDS if stem.endswith(end)), None)
     return None if end is None else stem.removesuffix(end)
 
 
 def _without(name: str, number: int) -> str:
-    """An absolute name without its first folders."""
+    """Remove the leading folders of an absolute name."""
     return name.split("/", number)[-1] if name.count("/") >= number else ""
 
 

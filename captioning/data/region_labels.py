@@ -1,4 +1,4 @@
-"""Region labels taken from captions: annotations may call a dog "animals"."""
+"""Label regions with words of the captions, because annotations may call a dog "animals"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captioning.types import Region, Sample
 
 
 def relabel_roster(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
-    """The roster with regions labelled by the words of the photo's captions.
+    """Return the roster with regions labelled by words of the photo's captions.
 
     Args:
         roster: roster with phrases and kinds, as in Flickr30k Entities; without them it is
@@ -28,7 +28,7 @@ def relabel_roster(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
 
 
 def relabel_regions(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[Region, ...]:
-    """The regions of one photo, labelled by the words of its captions.
+    """Label the regions of one photo by words of its captions.
 
     Only regions whose label is a kind of a phrase ("animals") get a new label: the last word, in
     the singular, of most phrases about them; among equals the earliest caption's.

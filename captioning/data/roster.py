@@ -1,4 +1,4 @@
-"""The samples of the annotations (`Roster`, immutable) and their curated state (`CurationView`)."""
+"""Samples of the annotations (`Roster`, immutable) and their curated state (`CurationView`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROW, _ID, _IMAGE, _CAPTION = map(attrgetter, ("row", "sample_id", "image_id", "
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """An item of an annotation file that the roster leaves out, with the rule."""
+    """An item of an annotation file that the roster leaves out, with the reason."""
 
     item: str
     rule: str
@@ -52,7 +52,7 @@ class PlantedWord:
 
 
 def planted_origin(kind: str, word: PlantedWord | None = None) -> str:
-    """The origin of a sample with a planted fault, such as ``"noise:color:2:blue>red"``."""
+    """Return the origin of a sample with an injected fault, as ``"noise:color:2:blue>red"``."""
     place = "" if word is None else f":{word.start}:{word.wrong}>{word.right}"
     return f"{PLANTED}{kind}{place}"
 
@@ -112,12 +112,12 @@ class Roster:
 
     @cached_property
     def planted(self) -> dict[str, str]:
-        """Kind of fault by ``sample_id``, of the samples with a planted fault."""
+        """Kind of fault by ``sample_id``, for samples with an injected fault."""
         return {sample_id: match["kind"] for sample_id, match in self._planted.items()}
 
     @cached_property
     def planted_words(self) -> dict[str, PlantedWord]:
-        """Place, wrong and right word by ``sample_id``, of planted faults of a word or phrase."""
+        """Position, wrong word and right word by ``sample_id``, for injected word faults."""
         return {
             sample_id: PlantedWord(start=int(m["start"]), wrong=m["wrong"], right=m["right"])
             for sample_id, m in self._planted.items()
@@ -130,7 +130,7 @@ class Roster:
         return {sample_id: match for sample_id, match in matches if match is not None}
 
     def references(self) -> dict[str, list[str]]:
-        """Captions by image, as metrics take them."""
+        """Return the captions by image, as metrics expect them."""
         return {
             image_id: [self.samples[row].caption for row in rows]
             for image_id, rows in self.rows_by_image.items()
@@ -138,7 +138,7 @@ class Roster:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of ids and captions in order, 16 hex digits; a journal names its roster by it."""
+        """SHA-256 of ids and captions in order (16 hex digits); journals name rosters by it."""
         digest = hashlib.sha256()
         # JSON of the three texts, without the detour through `json.dumps`
         columns = (map(_quoted, map(get, self.samples)) for get in (_ID, _IMAGE, _CAPTION))
@@ -150,7 +150,7 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True)
 class CurationView:
-    """A roster and the edits made to it so far: a pure function gives the epoch's samples.
+    """A roster with the edits made so far; a pure function derives the epoch's samples.
 
     Attributes:
         roster: the annotations.
@@ -166,7 +166,7 @@ class CurationView:
     confined: tuple[Path, ...] | None = field(default=None, compare=False)
 
     def apply(self, edits: Iterable[Edit]) -> CurationView:
-        """The view after further edits.
+        """Return the view after further edits.
 
         Raises:
             ValueError: an unknown or removed ``sample_id``, an unknown action, a missing value,
@@ -185,13 +185,13 @@ class CurationView:
 
     @cached_property
     def _slots(self) -> list[Sample | None]:
-        """The present sample of each roster row, None where it was removed."""
+        """Current sample of each roster row, None if removed."""
         slots: list[Sample | None] = list(self.roster.samples)
         self._amend(slots, self.journal, first=1)
         return slots
 
     def _amend(self, slots: list[Sample | None], edits: Sequence[Edit], *, first: int) -> None:
-        """Make edits to ``slots`` in place; they are numbered from ``first`` in error messages."""
+        """Apply edits to ``slots`` in place; error messages number them from ``first``."""
         for number, edit in enumerate(edits, start=first):
             row = _row_of(self.roster, edit, number)
             current = slots[row]
@@ -207,7 +207,7 @@ class CurationView:
                 raise ValueError(f"edit {number} (line {number + 1}): {error}") from error
 
     def picture(self, edit: Edit) -> Path:
-        """The picture that an edit puts in the place of another.
+        """Return the picture that an edit puts in place of another.
 
         Raises:
             ValueError: the edits are confined, and it lies elsewhere.
@@ -232,18 +232,18 @@ class CurationView:
         return tuple(folder for folder in folders if folder != Path())  # names without a folder
 
     def photos(self, sample_id: str) -> tuple[Path, ...]:
-        """Every picture that a sample has or had, the roster's first."""
+        """All pictures that a sample has or had, the roster's first."""
         original = self.roster.by_id[sample_id].image_path
         return (original, *self._pictures.get(sample_id, ()))
 
     @cached_property
     def given(self) -> tuple[Path, ...]:
-        """Every picture that an edit gave a sample, whether the sample still has it or not."""
+        """All pictures that edits gave a sample, including replaced ones."""
         return tuple(path for paths in self._pictures.values() for path in paths)
 
     @cached_property
     def _pictures(self) -> dict[str, list[Path]]:
-        """Replaced images by sample, in order."""
+        """Replaced pictures by sample, in order."""
         paths: dict[str, list[Path]] = {}
         for edit in self.journal:
             if edit.action == "replace_image":
@@ -260,11 +260,11 @@ class CurationView:
         return remaining
 
     def samples(self) -> tuple[Sample, ...]:
-        """Live samples in roster order; ``row`` remains the roster's."""
+        """Samples that are not removed, in roster order; ``row`` stays the roster's."""
         return self._samples
 
     def pool(self, image_id: str) -> list[Sample]:
-        """Human captions of an image that no edit has condemned, in roster order.
+        """Return human captions of an image that no edit has rejected, in roster order.
 
         A caption leaves the pool for good when the sample that holds it is removed or has its
         caption replaced (paper: data curation, section 3.2).
@@ -274,17 +274,17 @@ class CurationView:
         return [self.roster.samples[row] for row in rows if row not in condemned]
 
     def held_id(self, sample_id: str) -> str:
-        """Id of the roster's sample whose caption a sample has now: its own, or a sibling's."""
+        """Return the id of the sample whose caption a sample has now: its own, or a sibling's."""
         return self._held.get(sample_id, sample_id)
 
     @property
     def _condemned(self) -> frozenset[int]:
-        """Rows of the roster whose original caption was found bad, wherever it was in use."""
+        """Rows of the roster whose original caption was rejected, wherever it was used."""
         return self._captions[0]
 
     @property
     def _held(self) -> dict[str, str]:
-        """Id of the caption's source, for the samples that have a sibling's caption."""
+        """Id of the caption's source, for samples with a sibling's caption."""
         return self._captions[1]
 
     @cached_property
@@ -349,7 +349,7 @@ def _amended(sample: Sample, edit: Edit, picture: Path | None) -> Sample | None:
 
 
 def parse_masks(text: str) -> tuple[MaskedSpan, ...]:
-    """The spans of an edit's value, such as ``"12-17,30-34:0.2"``.
+    """Parse the spans of an edit's value, such as ``"12-17,30-34:0.2"``.
 
     Spans are separated by commas and are in order, without overlap. ``12-17`` is
     ``caption[12:17]``; the number after the colon is the remaining weight, by default 0.
@@ -376,7 +376,7 @@ def parse_masks(text: str) -> tuple[MaskedSpan, ...]:
 
 
 def masks_text(masks: Iterable[MaskedSpan]) -> str:
-    """The text that `parse_masks` reads."""
+    """Return spans as text that `parse_masks` reads."""
     return ",".join(
         f"{mask.start}-{mask.stop}" + (f":{mask.weight:.6g}" if mask.weight else "")
         for mask in masks
@@ -384,7 +384,7 @@ def masks_text(masks: Iterable[MaskedSpan]) -> str:
 
 
 def _checked_masks(text: str, sample: Sample) -> tuple[MaskedSpan, ...]:
-    """The spans of an edit of a sample, all of them in its caption."""
+    """Return the spans of a sample's edit, after a check that they lie in its caption."""
     try:
         masks = parse_masks(text)
     except ValueError as error:
@@ -399,7 +399,7 @@ def _checked_masks(text: str, sample: Sample) -> tuple[MaskedSpan, ...]:
 
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:
-    """A roster of ``samples`` with rows numbered from 0."""
+    """Build a roster of ``samples`` with rows numbered from 0."""
     numbered = tuple(
         sample if sample.row == row else replace(sample, row=row)  # which takes its time
         for row, sample in enumerate(samples)

@@ -1,4 +1,4 @@
-"""Token ids of many captions in one file, mapped into memory: processes and runs share it."""
+"""Memory-mapped file with the token ids of many captions, shared by processes and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE = 10_000  # captions between two calls of the tokenizer
 
 
 class TokenTable:
-    """Ids of N captions, one after the other.
+    """Token ids of N captions, concatenated.
 
     Args:
         ids: ids of all captions, unsigned 16 or 32 bits.
@@ -31,7 +31,7 @@ class TokenTable:
 
     @classmethod
     def encode(cls, captions: Iterable[str], tokenizer: AbstractTokenizer) -> TokenTable:
-        """The ids that a tokenizer gives, begin and end included."""
+        """Encode captions with a tokenizer, including begin and end tokens."""
         dtype = id_type(tokenizer)
         captions, parts, counts = iter(captions), [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
         while chunk := list(islice(captions, AT_ONCE)):
@@ -43,7 +43,7 @@ class TokenTable:
 
     @classmethod
     def open(cls, path: Path, *, number: int) -> TokenTable:
-        """The table that `save` wrote.
+        """Open the table that `save` wrote.
 
         Raises:
             ValueError: the file is damaged, or has another number of captions.
@@ -62,12 +62,12 @@ class TokenTable:
             if path.stat().st_size != size:
                 raise ValueError(f"it has {path.stat().st_size} bytes, not {size}")
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: damaged ({error})") from error
+            raise ValueError(f"{path} is damaged ({error})") from error
         # As plain arrays: slices of a memmap object cost several times as much.
         ends = np.asarray(np.memmap(path, "<i8", "r", HEADER_BYTES, (number,)))
         ids = np.asarray(np.memmap(path, dtype, "r", HEADER_BYTES + 8 * number, (num_ids,)))
         if _check(ids, ends) != check:
-            raise ValueError(f"{path}: damaged (its checksum differs)")
+            raise ValueError(f"{path} is damaged (its checksum differs)")
         return cls(ids=ids, ends=ends, path=path)
 
     def save(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class TokenTable:
         return len(self.ends)
 
     def __getitem__(self, row: int) -> np.ndarray:
-        """Ids ``(T,) int64`` of a caption."""
+        """Return the token ids ``(T,) int64`` of a caption."""
         start = self.ends[row - 1] if row else 0
         return self.ids[start : self.ends[row]].astype(np.int64)
 
@@ -121,5 +121,5 @@ def _check(ids: np.ndarray, ends: np.ndarray) -> int:
 
 
 def id_type(tokenizer: AbstractTokenizer) -> type[np.uint16] | type[np.uint32]:
-    """The data type of a tokenizer's ids."""
+    """Return the data type for a tokenizer's ids."""
     return np.uint16 if len(tokenizer) <= 2**16 else np.uint32

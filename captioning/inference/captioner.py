@@ -93,7 +93,7 @@ def chosen_search(
 
 
 def _lengths(own: SearchSettings, least: int | None, most: int | None) -> dict[str, Any]:
-    """Lengths in tokens with the end, where they are given in words."""
+    """Convert lengths in words to lengths in tokens with the end token."""
     if least is None and most is None:
         return {}
     if least is not None:
@@ -113,7 +113,7 @@ def _lengths(own: SearchSettings, least: int | None, most: int | None) -> dict[s
 
 
 def _wide_beam(own: SearchSettings, settings: dict[str, Any]) -> dict[str, int]:
-    """A beam of at least as many hypotheses as captions are wanted."""
+    """Return a beam size of at least the number of captions."""
     number = settings.get("num_captions", own.num_captions)
     beam = settings.get("beam_size", own.beam_size)
     if not isinstance(number, int) or not isinstance(beam, int) or beam >= number or beam < 1:
@@ -124,7 +124,7 @@ def _wide_beam(own: SearchSettings, settings: dict[str, Any]) -> dict[str, int]:
 def _other(
     search: type[AbstractSearch], own: AbstractSearch, settings: dict[str, Any], **arguments: Any
 ) -> AbstractSearch:
-    """Another search with the settings of ``own`` that it reads, and those given."""
+    """Return another search with the relevant settings of ``own`` and the given settings."""
     defaults = SearchSettings()
     unused = {name: getattr(defaults, name) for name in search.unused}
     return search(settings=replace(own.settings, **(unused | settings)), **arguments)
@@ -375,7 +375,7 @@ class Captioner:
 
     @property
     def _photos_at_once(self) -> int:
-        """The default: of large models 64 photos with all their hypotheses fill a GPU."""
+        """Default batch size: 64 photos of large models with their hypotheses would fill a GPU."""
         return 16 if self._is_of_transformers else by_device(self.device, processor=16, gpu=64)
 
     @property
@@ -384,7 +384,7 @@ class Captioner:
 
     @property
     def grid_size(self) -> tuple[int, int] | None:
-        """Rows and columns of the grid that it reads; None for regions, or where unknown."""
+        """Rows and columns of the grid that the model reads; None for regions, or if unknown."""
         backbone = self.backbone or self.model.backbone
         return None if self.takes_boxes else getattr(backbone, "grid_size", None)
 
@@ -414,7 +414,7 @@ class Captioner:
     def _captioned(
         self, part: PhotoBatch, search: AbstractSearch, machine: Machine | None
     ) -> dict[str, CaptionedPhoto]:
-        """Results by image id."""
+        """Return results by image id."""
         groups: dict[str, list[Prediction]] = {}
         if part.batch is not None:
             batch = part.batch.to(self.device)
@@ -434,7 +434,7 @@ class Captioner:
 
 
 def _different(captions: Sequence[Prediction], search: AbstractSearch) -> tuple[Prediction, ...]:
-    """Captions without repeats, best first."""
+    """Remove repeated captions; best first."""
     different: dict[str, Prediction] = {}
     for prediction in captions:
         different.setdefault(prediction.caption, prediction)

@@ -1,1 +1,1 @@
-"""Captioners."""
+"""Captioning models."""

@@ -1,11 +1,11 @@
-"""Which parameters of a captioner train: all, some, or low-rank additions to some.
+"""Choose the trainable parameters of a captioner: all, some, or LoRA weights of some layers.
 
-Low-rank additions (Hu et al., 2022) are exported alone, or merged into the weights of their layers.
-Their kinds:
+LoRA weights (Hu et al., 2022) are exported separately, or merged into the weights of their layers.
+Kinds:
 
-- ``lora``: as published, scaled by alpha over the rank;
-- ``rslora``: scaled by alpha over the rank's square root (Kalajdzievski, 2023);
-- ``dora``: with a length a row of each layer's weights, which trains too (Liu et al., 2024).
+- ``lora``: as published, scaled by alpha / rank;
+- ``rslora``: scaled by alpha / sqrt(rank) (Kalajdzievski, 2023);
+- ``dora``: with a trainable magnitude for each row of a layer's weights (Liu et al., 2024).
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ LowRankKind = Literal["lora", "rslora", "dora"]
 
 
 def kind_options(kind: LowRankKind | None) -> dict[str, bool]:
-    """Options of peft's ``LoraConfig`` for a kind of additions; None: ``lora``."""
+    """Return the options of peft's ``LoraConfig`` for a kind of LoRA; None: ``lora``."""
     return {"use_rslora": kind == "rslora", "use_dora": kind == "dora"}
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Stop the training of parameters by name.
+    """Freeze parameters by name.
 
     Args:
         model: the captioner.
-        patterns: shell patterns of parameters' names, such as ``"backbone.*"``.
+        patterns: glob patterns of parameter names, such as ``"backbone.*"``.
 
     Raises:
-        ValueError: a pattern that no name matches, or nothing would be left to train.
+        ValueError: a pattern matches no name, or no trainable parameter would remain.
     """
     parameters = dict(model.named_parameters())
     for pattern in patterns:
         matches = fnmatch.filter(parameters, pattern)
         if not matches:
             raise ValueError(
-                f"model.frozen: no parameter is named like {pattern!r}; there are "
+                f"model.frozen: no parameter name matches {pattern!r}; names are "
                 f"{', '.join(list(parameters)[:5])}, ..."
             )
         for name in matches:
             parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise ValueError("model.frozen leaves nothing to train: name fewer parameters")
+        raise ValueError("model.frozen freezes all parameters: name fewer parameters")
 
 
 def add_low_rank(
@@ -70,22 +70,22 @@ def add_low_rank(
     modules: Sequence[str] | None = None,
     within: str | None = None,
 ) -> None:
-    """Freeze the model and train low-rank additions to some of its layers.
+    """Freeze the model and add trainable LoRA weights to some of its layers.
 
     Args:
         model: the captioner.
-        rank: rank of the additions.
-        alpha: their scale, over the rank or its square root.
-        dropout: dropout of their inputs, at least 0 and below 1.
+        rank: rank of the LoRA weights.
+        alpha: scale, divided by the rank or its square root.
+        dropout: dropout of the layers' inputs, at least 0 and below 1.
         kind: see `captioning.models.adapt`; None: ``lora``.
-        modules: last parts of the layers' names, such as ``query``; None for all linear layers of
-            the language model but its head.
-        within: a shell pattern of complete names, such as ``"*language_model*"``, which the layers'
-            names must match; None for the language model, ``"*"`` for all.
+        modules: last parts of the layers' names, such as ``query``; None: all linear layers of
+            the language model except its head.
+        within: glob pattern that the layers' full names must match, such as
+            ``"*language_model*"``; None: the language model, ``"*"``: any layer.
 
     Raises:
         ModuleNotFoundError: peft is not installed.
-        ValueError: no layer has such a name.
+        ValueError: no layer matches.
     """
     peft = import_extra("peft", extra="vlm", purpose="model.lora")
     config = peft.LoraConfig(
@@ -108,7 +108,7 @@ def add_low_rank(
 
 
 def _layer_forward(layer: Any, inputs: Tensor, *args: Any, **options: Any) -> Tensor:
-    """As peft's own ``forward``, in one operation where there is nothing but addition and layer."""
+    """Compute peft's ``forward``, as one operation for a layer with only LoRA weights."""
     base, adapters = layer.base_layer, layer.active_adapters
     plain = not (args or options or layer.merged or layer.disable_adapters or layer.lora_variant)
     is_linear = type(base) is nn.Linear or is_quantized(base)
@@ -123,9 +123,9 @@ def _layer_forward(layer: Any, inputs: Tensor, *args: Any, **options: Any) -> Te
 
 
 class _LowRank(torch.autograd.Function):
-    """``x W' + b + s x A' B'`` of a frozen layer, without a second output to be added up.
+    """``x W' + b + s x A' B'`` for a frozen layer, without a second output to add.
 
-    Quantized weights are made dense in each pass, and not kept between them.
+    Quantized weights are dequantized in each pass and not stored in between.
     """
 
     @staticmethod
@@ -161,13 +161,13 @@ class _LowRank(torch.autograd.Function):
 def _layers(
     model: AbstractCaptioner[Any], modules: Sequence[str] | None, within: str | None
 ) -> list[str]:
-    """Complete names of the layers that get additions."""
+    """Return the full names of the layers that get LoRA weights."""
     linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     usual = model.low_rank_layers()
     if modules is None and usual is None:
         raise ValueError(
-            f"model.lora.modules: {type(model).__name__} has no language model of its own to "
-            f"choose by; name layers: {_listed(linear)}"
+            f"model.lora.modules: {type(model).__name__} has no separate language model to "
+            f"choose by default; name layers: {_listed(linear)}"
         )
     if modules is not None:
         known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -187,8 +187,8 @@ def _layers(
     ]
     if not chosen:
         raise ValueError(
-            f"model.lora.within: no layer of model.lora.modules is in {within!r}; all of them are "
-            'chosen by model.lora.within="*"'
+            f"model.lora.within: no layer of model.lora.modules matches {within!r}; set "
+            'model.lora.within="*" to allow all of them'
         )
     return chosen
 
@@ -199,13 +199,13 @@ def _listed(names: Sequence[str]) -> str:
 
 @contextmanager
 def without_low_rank(model: nn.Module) -> Iterator[None]:
-    """Within this context, a model with low-rank additions computes its original function.
+    """Disable the LoRA weights of a model within this context.
 
     Args:
-        model: model of which only additions are trained.
+        model: model in which only LoRA weights are trained.
 
     Raises:
-        ValueError: it has none, or more trains.
+        ValueError: the model has no LoRA weights, or trains other parameters.
     """
     layers: list[Any] = [layer for layer in model.modules() if hasattr(layer, "get_base_layer")]
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
@@ -213,8 +213,8 @@ def without_low_rank(model: nn.Module) -> Iterator[None]:
     if not layers or others:
         named = f" ({others[0]}, for one)" if others else ""
         raise ValueError(
-            f"the model before training is wanted beside the trained one, and not low-rank "
-            f"additions alone train{named}: set model.lora (experiment=vlm/low_rank), or "
+            f"the objective needs the model before training, but the run does not train LoRA "
+            f"weights only{named}: set model.lora (experiment=vlm/low_rank), or "
             "objective.beta=0"
         )
     for layer in layers:
@@ -227,16 +227,16 @@ def without_low_rank(model: nn.Module) -> Iterator[None]:
 
 
 def merged_low_rank(network: nn.Module) -> nn.Module:
-    """A copy that computes the same without additions: each is added to its layer's weights.
+    """Copy a network with its LoRA weights merged into the layers' weights.
 
-    Quantized weights are dense in the copy, so that nothing is rounded again.
+    Quantized weights become dense in the copy, to avoid rounding again.
 
     Args:
-        network: network with or without layers of peft; it is not changed.
+        network: network with or without peft layers; it is not modified.
 
     Raises:
-        ValueError: a layer with an addition shares its weights with another layer, which would
-            change too.
+        ValueError: a layer with LoRA weights shares its weights with another layer, which would
+            change, too.
     """
     merged = copy.deepcopy(network)
     make_dense(merged)
@@ -248,8 +248,8 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
         base = part.get_base_layer()
         if sum(parameter is base.weight for parameter in parameters) > 1:
             raise ValueError(
-                f"{name} shares its weights with another layer, so that its low-rank additions "
-                "cannot be merged: leave it out of model.lora.modules"
+                f"{name} shares its weights with another layer, so its LoRA weights cannot be "
+                "merged: leave it out of model.lora.modules"
             )
         _merge(part)
         parent, _, last = name.rpartition(".")
@@ -258,9 +258,9 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
 
 
 def _merge(part: Any) -> None:
-    """Add an addition to its layer's dense weights.
+    """Add LoRA weights to a layer's dense weights.
 
-    The class for torchao's weights would quantize the sum, and asks its base for more than a sum.
+    The class for torchao's weights would quantize the sum, and needs more of its base than a sum.
     """
     peft = import_extra("peft", extra="vlm", purpose="model.lora")
     own = type(part)
@@ -269,14 +269,14 @@ def _merge(part: Any) -> None:
 
 
 def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tensor], list[str]]:
-    """Low-rank additions under the names of peft's files, and the layers that have them.
+    """Return LoRA tensors named as in peft's files, and the layers that have them.
 
     Args:
-        networks: parts of a model by the prefix of their names there, such as ``""``.
+        networks: parts of a model by name prefix, such as ``""``.
 
     Returns:
-        Tensors, and ``target_modules``: last parts of names where these choose the same layers,
-        complete names otherwise.
+        Tensors, and ``target_modules``: last parts of names if these select the same layers,
+        otherwise full names.
     """
     parts = {
         f"{before}{name}": part
@@ -298,6 +298,6 @@ def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tenso
 
 
 def _own_name(name: str) -> str:
-    """Of an addition's tensor in peft's files; DoRA's lengths stand there without ``weight``."""
+    """Rename a LoRA tensor as in peft's files; DoRA's magnitudes lose ``weight``."""
     plain = name.replace(f".{ADAPTER}", "")
     return plain.removesuffix(".weight") if plain.startswith("lora_magnitude") else plain

@@ -1,6 +1,6 @@
-"""The base class of captioners: a network of torch that decodes by any search.
+"""Base class of captioners: torch networks that any search can decode.
 
-Lightning, which takes seconds to import, trains one: see `captioning.models.training_steps`.
+`captioning.models.training_steps` trains them with Lightning, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ else:
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[..., LRScheduler]
 Objective = Callable[["AbstractCaptioner[Any]", Batch, int], CaptionLosses]
-"""Losses of a model's batch, the number of which in its epoch comes last; see
-`captioning.training.objectives`."""
+"""Function that returns the losses of a batch; its last argument is the batch's number in the
+epoch. See `captioning.training.objectives`."""
 
 
 @loadable
 class AbstractCaptioner(Network, AbstractStepper[StateT]):
-    """A model adds `losses`, `start` and `step`; everything else is here.
+    """Base class of captioners; a model adds `losses`, `start` and `step`.
 
     Args:
-        tokenizer: shared with the data.
-        search: such as `captioning.decoding.beam.BeamSearch`; its forbidden and end words become
-            ids of the tokenizer.
-        optimizer: builds the optimiser from the trainable parameters.
-        schedule: builds a scheduler from the optimiser and ``horizon``; None: constant. It is
-            stepped once an update, or an epoch where its ``interval`` is ``"epoch"``.
-        horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
-            is wrong once curation shrinks the training set.
-        backbone: a `captioning.vision.backbones.Backbone` that makes regions from pixels when
-            features are not cached; trained along.
+        tokenizer: tokenizer shared with the data.
+        search: default search, such as `captioning.decoding.beam.BeamSearch`; its forbidden and
+            end words are converted to token ids.
+        optimizer: function that builds the optimizer for the trainable parameters.
+        schedule: function that builds a scheduler from the optimizer and ``horizon``; None: a
+            constant rate. It is stepped once per update, or per epoch if ``interval="epoch"``.
+        horizon: number of updates of the whole run. It is explicit because Lightning's estimate
+            is wrong if curation shrinks the training set.
+        backbone: a `captioning.vision.backbones.Backbone` that computes regions from pixels if
+            features are not cached; it is trained, too.
 
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
-            (as in a variational auto-encoder), not the likelihood itself.
-        objective: objective of training; None: `losses`, the likelihood.
-        compiled: whether its networks are; then dropout is torch's own, not by sample.
-        half_weights: whether it can be trained with weights in half precision.
-        attends: whether `attend_step` gives weights.
-        begins_with: the pretrained captioner whose weights it has before any training; empty where
-            it cannot caption yet.
-        several_means: whether its loss may be a sum of several means (`CaptionLosses.means`).
-        extra_rows: rows that its word vectors have after the vocabulary's rows.
+            (as in a variational autoencoder) instead of the likelihood itself.
+        objective: training objective; None: `losses`, the likelihood.
+        compiled: whether the networks are compiled; dropout is then torch's own, not by sample.
+        half_weights: whether the model can be trained with half-precision weights.
+        attends: whether `attend_step` returns attention weights.
+        begins_with: pretrained captioner whose weights the model starts with; empty if it
+            cannot caption before training.
+        several_means: whether the loss may be a sum of several means (`CaptionLosses.means`).
+        extra_rows: number of word-vector rows after the vocabulary's rows.
     """
 
     loss_is_bound: bool = False
@@ -97,43 +97,43 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
 
     @property
     def device(self) -> torch.device:
-        """The device of its weights."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     @property
     def current_epoch(self) -> int:
-        """Of its training; 0 outside of one."""
+        """Current epoch of the training; 0 outside of training."""
         return self._trainer.current_epoch if self._trainer else 0
 
     @property
     def global_step(self) -> int:
-        """Updates so far in its training; 0 outside of one."""
+        """Number of updates so far in the training; 0 outside of training."""
         return self._trainer.global_step if self._trainer else 0
 
     @abstractmethod
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Losses of the batch's captions under teacher forcing."""
+        """Compute the losses of the batch's captions with teacher forcing."""
 
     @abstractmethod
     def start(self, batch: Batch) -> StateT:
-        """The memory before the first token: one hypothesis per image of the batch."""
+        """Return the decoder memory before the first token, one hypothesis per image."""
 
     def attend_step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT, Tensor | None]:
-        """As `step`, with where the model looks in the photo before the next token.
+        """Make a `step`, and return the attention to the photo before the next token.
 
         Returns:
-            Log-probabilities, the memory, and weights ``(G, C)`` of the parts of the photo: at
-            least 0, each row sums to 1. The parts are the regions, or a grid row by row from the
-            top left; one of the whole photo may stand before these. None: it does not attend to
-            parts of a photo.
+            Log-probabilities, the memory, and attention weights ``(G, C)``: at
+            least 0, each row sums to 1. Columns are regions, or grid cells row by row from the
+            top left, possibly after a column for the whole photo. None: the model does not attend
+            to parts of a photo.
         """
         return (*self.step(tokens, state), None)
 
     def _regions(self, batch: Batch) -> Tensor:
-        """Features of the images, ``(I, R, D)``: cached ones, or those of the backbone.
+        """Return image features ``(I, R, D)``, cached or from the backbone.
 
         Raises:
-            ValueError: there are neither.
+            ValueError: the batch has no features and the model no backbone.
         """
         if batch.regions is not None:
             return batch.regions
@@ -146,53 +146,53 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
     def in_parts(
         self, batch: Batch, losses: Callable[[Batch, Tensor], CaptionLosses]
     ) -> CaptionLosses:
-        """Losses of a batch by a formula, for which a model may take parts of it one by one.
+        """Compute a batch's losses by a function, for which a model may split the batch.
 
         Args:
             batch: batch of captions.
-            losses: losses of a part and ``(B',) int64`` which of the batch's captions it has; with
-                one mean (`CaptionLosses.means`) where they have a gradient.
+            losses: function from a part and ``(B',) int64`` indices of its captions to
+                losses, with one mean (`CaptionLosses.means`) if they have a gradient.
         """
         return losses(batch, torch.arange(len(batch)))
 
     def low_rank_layers(self) -> list[str] | None:
-        """Names of the layers that ``model.lora`` adapts by default; None: they must be named."""
+        """Return the layers that ``model.lora`` adapts by default; None: they must be named."""
         return None
 
     @contextmanager
     def rehearsing(self) -> Iterator[Callable[[], int]]:
-        """Within it, losses of a batch leave nothing behind in the model.
+        """Within this context, computing losses leaves no state in the model.
 
         Yields:
-            Gives the bytes that the model will keep of all photos on the host, once it has seen a
-            batch.
+            Function that returns the bytes of CPU memory that the model will use for all photos,
+            after it has seen a batch.
         """
         yield lambda: 0
 
     def prepare_evaluation(self, changes: Mapping[str, Any]) -> None:
-        """Take settings that an evaluation changes, before captions are generated.
+        """Apply settings that an evaluation changes, before captions are generated.
 
         Args:
-            changes: new values by name of this model's argument; parts are instances, not configs.
+            changes: new values by argument name; components are instances, not configs.
 
         Raises:
-            ValueError: the model has no such setting. This class has none.
+            ValueError: the model has no such setting (this class has none).
         """
         if changes:
             raise ValueError(
-                f"{type(self).__name__} has no setting that an evaluation may change: leave out "
-                f"{', '.join(changes)}, or let the model take it in prepare_evaluation"
+                f"an evaluation cannot change settings of {type(self).__name__}: leave out "
+                f"{', '.join(changes)}, or implement prepare_evaluation in the model"
             )
 
     def encoded(self, batch: Batch) -> Batch:
-        """The batch with the backbone's features, with gradient, in the place of pixels."""
+        """Replace the batch's pixels by the backbone's features, with gradient."""
         if batch.regions is not None or batch.images is None or self.backbone is None:
             return batch
         encoded = replace(batch, regions=self._regions(batch), images=None)
         return encoded.with_host(batch.host)
 
     def compile_networks(self) -> bool:
-        """Let torch compile the networks that are run as one; whether there are any."""
+        """Compile networks with torch; return whether there are any to compile."""
         if self.backbone is None:
             return False
         self.backbone.compile_network()
@@ -200,14 +200,14 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         return True
 
     def onnx_form(self) -> OnnxForm | None:
-        """The decoder as networks for ONNX, from which `captioning export onnx=true` writes it.
+        """Return the decoder as networks for ONNX, which `captioning export onnx=true` writes.
 
-        None if there is no such form.
+        None if the model has no ONNX form.
         """
         return None
 
     def use_cuda_graphs(self) -> None:
-        """Train on a GPU by CUDA graphs where parts can: many operations are started as one."""
+        """Use CUDA graphs in training where possible: many GPU operations start as one."""
         from captioning.models.layers.cuda_graphs import AbstractGraphedPart
 
         for part in self.modules():
@@ -215,7 +215,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
                 part.use_cuda_graphs()
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
-        """Set an output's bias to the words' log-frequencies, if these are known.
+        """Set an output bias to the words' log-frequencies, if known.
 
         Without this the first few hundred updates only learn how common each word is.
         """
@@ -232,18 +232,18 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         machines: Sequence[Machine] | None = None,
         beginning: str = "",
     ) -> list[list[Prediction]]:
-        """All captions that a search returns for each of the batch's images, best first.
+        """Return all captions that a search finds for each image of the batch, best first.
 
         Args:
-            batch: the images.
-            search: search to use in place of the model's own.
-            machines: machines of constrained search, one an image, with the words that its captions
-                must hold.
-            beginning: whole sentences that all captions continue; the result lacks them.
+            batch: batch with the images.
+            search: search to use instead of the model's own.
+            machines: machines of constrained search, one per image, which enforce words in its
+                captions.
+            beginning: whole sentences that all captions continue; the results omit them.
 
         Raises:
-            ValueError: a search that does not fit the model, machines for one that takes none, or
-                a beginning that it cannot continue.
+            ValueError: a search that does not support the model, machines for an unconstrained
+                search, or a beginning that the search cannot continue.
         """
         return find_captions(
             self.search if search is None else bind_search(search, self.tokenizer),
@@ -263,26 +263,26 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         search: AbstractSearch | None = None,
         machines: Sequence[Machine] | None = None,
     ) -> list[Prediction]:
-        """The first of the `candidates` of each image."""
+        """Return the best of the `candidates` of each image."""
         candidates = self.candidates(batch, search=search, machines=machines)
         return [captions[0] for captions in candidates]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Name the model and its vocabulary, so that another one is refused on loading."""
+        """Store class and vocabulary in a checkpoint, for a check when it is loaded."""
         checkpoint["captioner"] = {
             "class": type(self).__name__,
             "tokenizer": self.tokenizer.state(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights of another model or vocabulary.
+        """Raise an error for weights of another model or vocabulary.
 
         Raises:
-            ValueError: the checkpoint is another captioner's, or its vocabulary differs.
+            ValueError: the checkpoint belongs to another captioner, or its vocabulary differs.
         """
         saved = checkpoint.get("captioner")
         if saved is None:
-            raise ValueError("checkpoint holds no captioner; was it written by this framework?")
+            raise ValueError("checkpoint holds no captioner; use a checkpoint of this framework")
         if saved["class"] != type(self).__name__:
             raise ValueError(
                 f"checkpoint belongs to model {saved['class']}, this run's model is "
@@ -290,13 +290,13 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
             )
         if _vocabulary(saved["tokenizer"]) != _vocabulary(self.tokenizer.state()):
             raise ValueError(
-                "checkpoint and run have different vocabularies; evaluate it with "
-                "`captioning evaluate run=FOLDER`, which uses its own, or train from scratch"
+                "checkpoint and run have different vocabularies; evaluate the checkpoint with "
+                "`captioning evaluate run=FOLDER`, which uses its vocabulary, or train from scratch"
             )
 
 
 def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer's state without what some older checkpoints lack or have set: ends, padding."""
+    """Return a tokenizer's state without keys that differ in older checkpoints: ends, padding."""
     known = {name: value for name, value in state.items() if name != "further_ends"}
     if "definition" in known:
         definition = json.loads(known["definition"])

@@ -1,8 +1,8 @@
 """BLIP: a text decoder with cross-attention to the image (Li et al., ICML 2022).
 
-It has either the published weights, by hub name or folder, fine-tuned as the authors do, or any
-other size, trained from scratch on pixels or on cached features. The backbone
-(`captioning.vision.blip`) reads pixels; this file has the decoder and its losses.
+It uses the published weights, by hub name or folder, fine-tuned as the authors do; or any
+other size, trained from scratch on pixels or cached features. The backbone
+(`captioning.vision.blip`) reads pixels; this module has the decoder and its losses.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 class BlipDecoder(nn.Module):
-    """The weights of a decoder of transformers, for complete captions and for single tokens.
+    """BLIP's text decoder, with weights of transformers, for whole captions and single tokens.
 
-    Its own ``forward`` is not called. Here an image's keys and values are computed once for all of
-    its captions and hypotheses, attention is torch's fused one, and words are predicted only at the
-    places that need them; the numbers are the same.
+    It replaces transformers' ``forward``: an image's keys and values are computed once for all
+    captions and hypotheses, attention is fused, and words are predicted only where needed. The
+    results are the same.
 
     Args:
-        text: the decoder.
-        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
+        text: decoder of transformers.
+        checkpointing: recompute layers in the backward pass instead of storing their outputs.
     """
 
     def __init__(self, text: BlipTextLMHeadModel, *, checkpointing: bool = False) -> None:
@@ -59,26 +59,26 @@ class BlipDecoder(nn.Module):
 
     @property
     def layers(self) -> Any:
-        """The layers, from the words up."""
+        """The decoder's layers, first to last."""
         return self.text.bert.encoder.layer
 
     def project_images(self, images: Tensor) -> list[Pair]:
-        """Keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``, a pair a layer."""
+        """Return keys and values ``(I, heads, S, d)`` of images ``(I, S, D)`` for each layer."""
         return [_keys_and_values(layer.crossattention.self, images) for layer in self.layers]
 
     def read(
         self, tokens: Tensor, image_pairs: list[Pair], image_index: Tensor, exist: Tensor | None
     ) -> Tensor:
-        """States of captions; each token attends to itself and earlier ones.
+        """Return the states of captions, with causal attention.
 
         Args:
-            tokens: ``(B, T) int64``; padding may stand at the end and gets states as well.
+            tokens: ``(B, T) int64``; padding at the end gets states, too.
             image_pairs: see `project_images`.
-            image_index: ``(B,)`` the image of each caption.
-            exist: ``(I, S) bool``, False on padding of the images; None: all exist.
+            image_index: ``(B,)`` image of each caption.
+            exist: ``(I, S) bool``, False on padding of the images; None: no padding.
 
         Returns:
-            ``(B, T, D)``.
+            States ``(B, T, D)``.
         """
         hidden = self._embedded(tokens, 0)
         mask = None if exist is None else exist[image_index, None, None]
@@ -93,11 +93,11 @@ class BlipDecoder(nn.Module):
         return hidden
 
     def compile_layers(self) -> None:
-        """Let torch compile the layers of `read`; batches differ in size and length."""
+        """Compile the layers of `read` with torch; batches may differ in size and length."""
         self._layer_output = torch.compile(_layer_output, dynamic=True)
 
     def start(self, images: Tensor, exist: Tensor | None = None) -> HypothesisTree:
-        """The memory before the first token, with the images' keys and values."""
+        """Return the memory before the first token, with the images' keys and values."""
         return HypothesisTree.start(
             num_layers=len(self.layers),
             num_images=len(images),
@@ -110,12 +110,12 @@ class BlipDecoder(nn.Module):
     def read_on(
         self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None = None
     ) -> tuple[Tensor, HypothesisTree]:
-        """States ``(G, D)`` of one more token ``(G,)`` of each hypothesis.
+        """Read one more token ``(G,)`` per hypothesis, and return the states ``(G, D)``.
 
         Args:
-            tokens: see above.
-            state: the memory before them.
-            looks: gets the attention ``(G, S)`` to the image of each layer, a mean over heads.
+            tokens: ``(G,) int64`` next tokens.
+            state: memory before these tokens.
+            looks: receives each layer's attention ``(G, S)`` to the image, averaged over heads.
         """
         after = state.grown()
         hidden = self._embedded(tokens.unsqueeze(1), state.length).squeeze(1)
@@ -136,32 +136,32 @@ class BlipDecoder(nn.Module):
         return hidden, after
 
     def logits(self, states: Tensor) -> Tensor:
-        """``(M, V)`` of states ``(M, D)``."""
+        """Return logits ``(M, V)`` of states ``(M, D)``."""
         head = self.text.cls.predictions
         product = functional.linear if torch.is_grad_enabled() else wide_linear
         return product(head.transform(states), head.decoder.weight, head.decoder.bias)
 
     def _embedded(self, tokens: Tensor, first: int) -> Tensor:
-        """Tokens ``(B, T)`` at the places from ``first`` on: ``(B, T, D)``."""
+        """Embed tokens ``(B, T)`` at positions starting with ``first``: ``(B, T, D)``."""
         embeddings, last = self.text.bert.embeddings, first + tokens.shape[1]
         limit = embeddings.position_embeddings.num_embeddings
         if last > limit:
             raise ValueError(
-                f"a caption of {last} tokens, prompt and end counted, is longer than the decoder's "
-                f"{limit} positions: lower the tokenizer's or the search's limit"
+                f"a caption of {last} tokens, including prompt and end, exceeds the decoder's "
+                f"{limit} positions: lower the maximum length of the tokenizer or the search"
             )
         return embeddings(tokens, position_ids=embeddings.position_ids[:, first:last])
 
 
 def _layer_output(layer: Any, hidden: Tensor, image_pair: Pair, mask: Tensor | None) -> Tensor:
-    """A layer over complete captions."""
+    """Apply a layer to whole captions."""
     text_pair = _keys_and_values(layer.attention.self, hidden)
     hidden = _attended(layer.attention, hidden, text_pair, None, causal=True)
     return layer.feed_forward_chunk(_attended(layer.crossattention, hidden, image_pair, mask))
 
 
 def _keys_and_values(attention: Any, states: Tensor) -> Pair:
-    """Keys and values ``(B, heads, T, d)`` of states ``(B, T, D)``."""
+    """Return keys and values ``(B, heads, T, d)`` of states ``(B, T, D)``."""
     return (
         _by_head(attention, attention.key(states)),
         _by_head(attention, attention.value(states)),
@@ -169,7 +169,7 @@ def _keys_and_values(attention: Any, states: Tensor) -> Pair:
 
 
 def _by_head(attention: Any, states: Tensor) -> Tensor:
-    """``(B, T, D)`` by head: ``(B, heads, T, d)``."""
+    """Split ``(B, T, D)`` by head: ``(B, heads, T, d)``."""
     heads, size = attention.num_attention_heads, attention.attention_head_size
     return states.view(*states.shape[:-1], heads, size).transpose(1, 2)
 
@@ -177,7 +177,7 @@ def _by_head(attention: Any, states: Tensor) -> Tensor:
 def _attended(
     block: Any, hidden: Tensor, read: Pair, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
-    """Attention of ``hidden (B, T, D)`` to keys and values, added to it and normalised."""
+    """Attend from ``hidden (B, T, D)`` to keys and values, add the result and normalise."""
     attention = block.self
     attended = functional.scaled_dot_product_attention(
         _by_head(attention, attention.query(hidden)),
@@ -190,26 +190,26 @@ def _attended(
 
 
 class Blip(AbstractCaptioner[HypothesisTree]):
-    """A BERT with cross-attention on the image's states.
+    """BLIP captioner: a BERT decoder with cross-attention to the image's states.
 
     Args:
-        feature_size: D of the image's states.
-        hidden_size: the decoder's size; states of another size are projected to it and normalised.
-        num_layers: the decoder's number of layers.
-        num_heads: number of heads of its attentions.
-        intermediate_size: intermediate size of its feed-forward layers.
-        max_positions: longest text in tokens, prompt and end included.
+        feature_size: size D of the image's states.
+        hidden_size: decoder size; states of another size are projected and normalised.
+        num_layers: number of decoder layers.
+        num_heads: number of attention heads.
+        intermediate_size: hidden size of feed-forward layers.
+        max_positions: maximum text length in tokens, including prompt and end.
         dropout: dropout of states and of attention.
-        label_smoothing: smoothing of the loss that is back-propagated; .1 in the authors' code.
-        prompt: words before every caption, such as ``"a picture of"``; they are neither part of
+        label_smoothing: label smoothing of the training loss; .1 in the authors' code.
+        prompt: words before every caption, such as ``"a picture of"``; neither part of
             the caption nor of the loss.
         checkpointing: less memory for more time, see `BlipDecoder`.
-        pretrained: hub name or folder of a BLIP captioner with the decoder to use; None for one of
-            the sizes above with random weights.
+        pretrained: hub name or folder of a BLIP captioner whose decoder is used; None: random
+            weights of the sizes above.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
-        ValueError: words of the prompt that the vocabulary lacks, or a decoder of another
+        ValueError: words of the prompt missing in the vocabulary, or a decoder with another
             vocabulary.
     """
 
@@ -257,8 +257,8 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             self.begins_with = pretrained
         if text.config.vocab_size != len(self.tokenizer):
             raise ValueError(
-                f"the decoder knows {text.config.vocab_size} tokens, the tokenizer "
-                f"{len(self.tokenizer)}: give the tokenizer that belongs to its weights"
+                f"the decoder has {text.config.vocab_size} tokens, but the tokenizer "
+                f"{len(self.tokenizer)}: use the tokenizer that belongs to the decoder's weights"
             )
         self.decoder = BlipDecoder(text, checkpointing=checkpointing)
         self.project = None
@@ -272,14 +272,14 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         self.prompt_ids = tuple(self.prompt.tolist())
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the captioner in transformers' format, with a processor if tokens are sub-words.
+        """Write the captioner in transformers' format, with a processor for subword tokens.
 
-        Low-rank additions (``model.lora``) are merged into the written weights, and positions fit
+        LoRA weights (``model.lora``) are merged into the weights, and position embeddings match
         the size of the captioner's photos.
 
         Raises:
-            ValueError: the image encoder is not BLIP's own, or the decoder has a projection before
-                it: transformers has no place for them.
+            ValueError: the image encoder is not BLIP's, or the decoder has an input projection:
+                transformers' format cannot hold either.
         """
         if not isinstance(self.backbone, BlipVision) or self.project is not None:
             raise ValueError(
@@ -301,12 +301,12 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             self._processor(definition, self.backbone.image_size).save_pretrained(folder)
 
     def _processor(self, definition: str, side: int) -> Any:
-        """What prepares photos and prompts for transformers as they are prepared here."""
+        """Return a transformers processor that prepares photos and prompts as this project does."""
         transformers: Any = importlib.import_module("transformers")
         tokenizer, names = Tokenizer.from_str(definition), self.tokenizer
         marks = {"pad": names.pad_id, "unk": names.unk_id, "sep": names.eos_id, "eos": names.eos_id}
         tokens = {f"{n}_token": str(tokenizer.id_to_token(number)) for n, number in marks.items()}
-        # The decoder's begin token replaces the token there.
+        # The decoder's begin token replaces the processor's.
         begin = "[CLS]" if tokenizer.token_to_id("[CLS]") is not None else tokens["pad_token"]
         end = tokens["sep_token"]
         tokenizer.post_processor = TemplateProcessing(
@@ -323,7 +323,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         return transformers.BlipProcessor(photos, words)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """The networks of `save_pretrained` by the prefix of their names there."""
+        """Return the networks of `save_pretrained` by name prefix."""
         networks: dict[str, nn.Module] = {"text_decoder.": self.decoder.text}
         if isinstance(self.backbone, BlipVision):
             networks["vision_model."] = self.backbone.network
@@ -333,18 +333,18 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         ids = [] if not prompt.split() else self.tokenizer.encode(prompt)[1:-1]
         if self.tokenizer.unk_id in ids:
             raise ValueError(
-                f"model.module.prompt={prompt!r} has words that the vocabulary lacks; choose "
-                "other words, or none: model.module.prompt="
+                f"model.module.prompt={prompt!r} has words missing in the vocabulary; choose "
+                "other words, or no prompt: model.module.prompt="
             )
         return torch.tensor(ids, dtype=torch.long)
 
     def _images(self, batch: Batch) -> Tensor:
-        """States ``(I, S, D)`` of the images."""
+        """Return the states ``(I, S, D)`` of the images."""
         states = self._regions(batch).to(self.decoder.text.cls.predictions.bias.dtype)
         return states if self.project is None else self.project(states)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next token given the true previous ones; the prompt has none."""
+        """Compute the cross-entropy of each next token, except in the prompt."""
         prompt = self.prompt.expand(len(batch), -1)
         captions, _ = batch.caption_tokens()
         places = CaptionPlaces.of(batch)
@@ -362,29 +362,29 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         return blip_form(self)
 
     def compile_networks(self) -> bool:
-        """Compile the image encoder, and the decoder's layers over complete captions."""
+        """Compile the image encoder, and the decoder's layers for whole captions."""
         super().compile_networks()
         self.decoder.compile_layers()
         self.compiled = True
         return True
 
     def start(self, batch: Batch) -> HypothesisTree:
-        """The memory before the first token; images are read once."""
+        """Encode the images, and return the memory before the first token."""
         return self.decoder.start(self._images(batch), batch.region_mask)
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """Log-probabilities of the next token; after the first one the prompt is read."""
+        """Return log-probabilities of the next token; the first call also reads the prompt."""
         logits, state = self.next_logits(tokens, state)
         return functional.log_softmax(logits, dim=-1), state
 
     def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """As `step`, before the softmax."""
+        """Return logits instead of log-probabilities; otherwise as `step`."""
         return self._read_on(tokens, state, None)
 
     def attend_step(
         self, tokens: Tensor, state: HypothesisTree
     ) -> tuple[Tensor, HypothesisTree, Tensor]:
-        """As `step`, with the cross-attention ``(G, S)``, a mean over layers and heads."""
+        """Make a `step`, with the cross-attention ``(G, S)`` averaged over layers and heads."""
         looks: list[Tensor] = []
         logits, state = self._read_on(tokens, state, looks)
         return functional.log_softmax(logits, dim=-1), state, torch.stack(looks).mean(0)

@@ -1,7 +1,7 @@
-"""CIC-BART: captions of chosen regions at a chosen length (Basioti et al., ECCV 2024).
+"""CIC-BART: captions of selected regions with a selected length (Basioti et al., ECCV 2024).
 
-A BART whose encoder reads the control's words and then the regions that it asks for; based on
-VL-BART (Cho et al., ICML 2021). It has published weights, by name or file, or any other size.
+A BART whose encoder reads the words of a control signal and then the requested regions; based on
+VL-BART (Cho et al., ICML 2021). It uses published weights by name or file, or any other size.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ NUM_IMAGES = 2  # VL-BART can read two images at once; here all regions are of t
 
 
 class VisualEmbedding(nn.Module):
-    """One layer norm over the sum of a region's features, box and place in the input.
+    """Layer norm over the sum of a region's features, box and position embeddings.
 
     Args:
-        feature_size: F of the regions' features.
-        hidden_size: D.
-        published_area: the fifth number of a box is its area. There the authors' code reads boxes
-            as (x1, x2, y1, y2) although they are (x1, y1, x2, y2), so its "area" is
-            (y1 - x1) * (y2 - x2). True does the same, for weights that were trained with it.
+        feature_size: size F of the regions' features.
+        hidden_size: embedding size D.
+        published_area: compute box areas as the authors' code, which reads (x1, y1, x2, y2)
+            as (x1, x2, y1, y2), so its "area" is (y1 - x1) * (y2 - x2). Needed for
+            weights trained with that code.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class VisualEmbedding(nn.Module):
         self.published_area = published_area
 
     def forward(self, features: Tensor, boxes: Tensor, place_embeddings: Tensor) -> Tensor:
-        """Embed regions.
+        """Embed regions with features, boxes and positions.
 
         Args:
             features: ``(N, C, F)``.
-            boxes: ``(N, C, 4)`` x1, y1, x2, y2 in shares of the photo's sides.
-            place_embeddings: ``(C, D)`` embedding of each place in the input.
+            boxes: ``(N, C, 4)`` x1, y1, x2, y2 as fractions of the photo's sides.
+            place_embeddings: ``(C, D)`` embedding of each input position.
 
         Returns:
-            ``(N, C, D)``.
+            Embeddings ``(N, C, D)``.
         """
         x1, y1, x2, y2 = boxes.unbind(-1)
         area = (y2 - x2) * (y1 - x1) if self.published_area else (x2 - x1) * (y2 - y1)
@@ -80,7 +80,7 @@ class VisualEmbedding(nn.Module):
 
 
 class GraphedBart:
-    """`encode` and `read` of small batches, padded to the largest seen.
+    """CUDA graphs of `encode` and `read` for small batches, padded to the largest batch seen.
 
     Args:
         bart: a ``BartForConditionalGeneration``.
@@ -93,7 +93,7 @@ class GraphedBart:
         self._inputs, self._captions = Room(), Room()
 
     def can_run(self, tensor: Tensor, num_places: int) -> bool:
-        """Whether a batch of so many places is run by graphs where ``tensor`` is computed."""
+        """Whether a batch with this number of positions runs by graphs on ``tensor``'s device."""
         return (
             trains_on_gpu(tensor)
             and keeps_padding(num_places, tensor.device)
@@ -101,14 +101,14 @@ class GraphedBart:
         )
 
     def encode(self, inputs: Tensor, exist: Tensor) -> tuple[Tensor, Tensor]:
-        """The encoder's states and which of them exist.
+        """Return the encoder's states and their mask.
 
         Args:
             inputs: ``(N, S, D)`` embedded and normalised.
-            exist: ``(N, S) bool`` on the host, False on padding.
+            exist: ``(N, S) bool`` on the CPU, False on padding.
 
         Returns:
-            ``(N, S, D)`` and ``(N, S) bool``, with padding at the ends.
+            ``(N, S, D)`` and ``(N, S) bool``, with padding at the end.
         """
         number, length = exist.shape
         limit = self._bart.config.max_position_embeddings
@@ -127,20 +127,20 @@ class GraphedBart:
         memory_exist: Tensor,
         index: Tensor | None,
     ) -> Tensor:
-        """The decoder's states of captions.
+        """Return the decoder's states of captions.
 
         Args:
             tokens: ``(B, T) int64``.
-            exist: ``(B, T) bool`` on the host, False on padding, which is at the end.
-            memory: ``(N, S, D)`` the encoder's states.
+            exist: ``(B, T) bool`` on the CPU, False on padding at the end.
+            memory: ``(N, S, D)`` encoder states.
             memory_exist: ``(N, S) bool``, False on padding.
-            index: ``(B,)`` the memory of each caption; None: each has its own, in order.
+            index: ``(B,)`` encoder state of each caption; None: one per caption, in order.
 
         Returns:
-            ``(R, D)`` at the real places, caption by caption.
+            ``(R, D)`` at the non-padding positions, caption by caption.
 
         Raises:
-            ValueError: captions longer than the decoder.
+            ValueError: captions longer than the decoder's maximum.
         """
         decoder = self._bart.model.decoder
         number, length = tokens.shape
@@ -149,7 +149,7 @@ class GraphedBart:
             memory, memory_exist = memory.index_select(0, index), memory_exist[index]
         limit = decoder.embed_positions.num_embeddings - decoder.embed_positions.offset
         missing = self._captions.missing(number, length, limit)
-        # The encoder's room, so that batches of other lengths are of the same shape.
+        # The encoder's padding room, so that batches of other lengths have the same shape.
         (_, all_places), places = self._inputs.for_sizes(0, 0), memory.shape[1]
         more = (0, max(0, all_places - places), 0, missing[3])
         (states,) = self._decoder(
@@ -171,30 +171,30 @@ class GraphedBart:
 
 
 def _padded_mask(exist: Tensor, missing: tuple[int, ...]) -> Tensor:
-    """Added sequences have one place: attention to nothing would be NaN."""
+    """Pad a mask; added sequences get one position, as attention to nothing would give NaN."""
     padded = functional.pad(exist, missing)
     padded[len(exist) :, :1] = True
     return padded
 
 
 def _all(exist: Tensor, index: Tensor | None) -> Rows:
-    """All places of sequences, in the order of ``index``."""
+    """Return rows for all positions of sequences, in the order of ``index``."""
     places = torch.arange(exist.numel(), device=exist.device)
     number, length = exist.shape
     return Rows(shape=(number, length), index=index, places=places, real=None, exist=exist)
 
 
 class ControlText:
-    """``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> ...``.
+    """Control text ``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> ...``.
 
     Args:
-        tokenizer: its last tokens are the tokens of `captioning.text.control_tokens`.
-        prompt: beginning of the text.
-        blank_before_verbs: one more blank before the first verb, which is a separate token in
+        tokenizer: tokenizer that ends with the tokens of `captioning.text.control_tokens`.
+        prompt: start of the text.
+        blank_before_verbs: add a blank before the first verb, which is a separate token in
             BART's vocabulary, as in the authors' code.
 
     Raises:
-        ValueError: the tokenizer lacks those tokens, or has them elsewhere.
+        ValueError: the tokenizer lacks the control tokens, or has them elsewhere.
     """
 
     def __init__(
@@ -207,33 +207,33 @@ class ControlText:
             if (actual := tokenizer.token_id(token)) != number:
                 problem = "lacks it" if actual is None else f"has it as {actual}"
                 raise ValueError(
-                    f"the token {token} must be number {number} of the vocabulary, and the "
-                    f"tokenizer {problem}: choose tokenizer=bart or tokenizer=words_control"
+                    f"token {token} must have id {number} in the vocabulary, but the tokenizer "
+                    f"{problem}: choose tokenizer=bart or tokenizer=words_control"
                 )
         self._prompt_ids: dict[str, list[int]] = {}
 
     def ids(self, control: Control) -> list[int]:
-        """Tokens of a control.
+        """Return the tokens of a control signal.
 
         Raises:
-            ValueError: more regions than there are places.
+            ValueError: too many regions.
         """
         size, regions = len(self.tokenizer), control.regions or ()
         if len(regions) >= NUM_PLACES:
             raise ValueError(
-                f"a control has at most {NUM_PLACES - 1} regions: got {len(regions)}; leave out "
-                "the least important ones"
+                f"a control signal has at most {NUM_PLACES - 1} regions: got {len(regions)}; leave "
+                "out the least important ones"
             )
         places = [place_id(size, place) for place in range(1, len(regions) + 1)]
         return [*self._words(control), *self._length(control), *places, self.tokenizer.eos_id]
 
     def _words(self, control: Control) -> list[int]:
-        """The beginning up to the last verb."""
+        """Return the tokens up to the last verb."""
         blank = [""] if self.blank_before_verbs and control.verbs else []
         text = " ".join([self.prompt, *blank, *control.verbs])
         if text not in self._prompt_ids:
             ids = self.tokenizer.encode(text)[:-1]
-            # BART's decoder begins with its end token, which its encoder does not read.
+            # BART's decoder begins with its end token, which the encoder does not read.
             begins_with_end = self.tokenizer.bos_id == self.tokenizer.eos_id
             self._prompt_ids[text] = ids[1:] if begins_with_end else ids
         return self._prompt_ids[text]
@@ -249,41 +249,41 @@ class ControlText:
         return ids
 
 
-# The bias of control tokens in search: they are input tokens and never produced.
+# Bias of control tokens in search: they are inputs and never generated.
 BANNED_BIAS = -1e4
-# An image's position in the batch, and the control of its caption.
+# An image's position in the batch, and the control signal of its caption.
 Request = tuple[int, Control]
 
 
 class CicBart(AbstractCaptioner[HypothesisTree]):
-    """A BART that reads a control signal and regions.
+    """BART captioner that reads a control signal and regions.
 
-    It needs features of regions, the full photo first, and their boxes (``control=``). Captions of
-    an image with the same control share one encoding. For generation, an image gets the control of
-    its first caption in the batch.
+    It needs region features, the full photo first, and their boxes (``control=``). Captions of
+    an image with the same control signal share one encoding. In generation, an image uses the
+    control signal of its first caption in the batch.
 
     Args:
-        feature_size: size of the regions' features.
+        feature_size: size of the region features.
         hidden_size, num_layers, num_heads, intermediate_size: sizes of BART's encoder and decoder.
-        max_positions: longest input of encoder and decoder, in tokens.
+        max_positions: maximum input length of encoder and decoder, in tokens.
         dropout: dropout of states, of attention and inside feed-forward layers.
-        label_smoothing: smoothing of the loss that is back-propagated; none in the authors' code.
-        prompt: first words of the control.
-        controlled: False: captions have no control, and the encoder reads all regions.
+        label_smoothing: label smoothing of the training loss; none in the authors' code.
+        prompt: first words of the control text.
+        controlled: False: captions have no control signal, and the encoder reads all regions.
         published_area: see `VisualEmbedding`.
         blank_before_verbs: see `ControlText`.
-        control_tokens_said: control tokens have a share of the probability, in the loss as in
-            search, as in the authors' code; else none. They are left out of the caption's text.
-        attend_padding: the regions that fill up a batch are attended to, as in the authors' code: a
+        control_tokens_said: include control tokens in the output distribution, in loss and
+            search, as in the authors' code. Captions' texts omit them.
+        attend_padding: attend to the regions that pad a batch, as in the authors' code; a
             photo's caption then depends on the other photos of its batch.
-        forced_begin: search starts each caption with ``<s>`` at no cost, as bart-base generates;
-            else ``<s>`` is searched for like any other token.
-        pretrained: hub name or folder of a BART; None: random weights of the sizes above.
+        forced_begin: search starts each caption with ``<s>`` at no cost, as bart-base does;
+            otherwise ``<s>`` is searched like any other token.
+        pretrained: hub name or folder of a BART; None: random weights.
         weights: file of VL-BART or CIC-BART in the authors' layout to load, or None.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
-        ValueError: a tokenizer without control tokens, or weights that do not fit.
+        ValueError: a tokenizer without control tokens, or weights that do not match.
     """
 
     attends = True
@@ -349,7 +349,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
             )
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next token given the true previous ones and the control."""
+        """Compute the cross-entropy of each next token, given the control signal."""
         requests = list(zip(batch.host.image_index.tolist(), self._controls(batch), strict=True))
         memories = {request: number for number, request in enumerate(dict.fromkeys(requests))}
         tokens, _ = batch.caption_tokens()
@@ -368,24 +368,24 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
     def _read(
         self, tokens: Tensor, real: Tensor, memory: Tensor, exist: Tensor, index: Tensor | None
     ) -> Tensor:
-        """The decoder's states at the real places of captions; ``real`` is on the host."""
+        """Return the decoder's states at non-padding positions; ``real`` is on the CPU."""
         if self.graphed is not None and self.graphed.can_run(memory, real.numel()):
             return self.graphed.read(tokens, real, memory, exist, index)
         return read(self.bart, tokens, Rows.of(real, tokens.device), memory, exist, index)
 
     def use_cuda_graphs(self) -> None:
-        """See `GraphedBart`."""
+        """Use CUDA graphs in training, see `GraphedBart`."""
         super().use_cuda_graphs()
         self.graphed = GraphedBart(self.bart)
 
     @staticmethod
     def _named(batch: Batch, request: Request) -> tuple[str, Control]:
-        """A request by what it is of, whatever the image's place in the batch."""
+        """Return image id and control signal of a request, independent of the batch order."""
         image, control = request
         return batch.image_ids[image], control
 
     def start(self, batch: Batch) -> HypothesisTree:
-        """Encode each image with the control of its first caption."""
+        """Encode each image with the control signal of its first caption."""
         first_controls: dict[int, Control] = {}
         images = batch.host.image_index.tolist()
         for image, control in zip(images, self._controls(batch), strict=True):
@@ -398,22 +398,21 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return replace(memory, num_words=num_words)
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """Log-probabilities of the next token."""
+        """Return log-probabilities of the next token."""
         logits, state = self.next_logits(tokens, state)
         return logits.log_softmax(dim=-1), state
 
     def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """As `step`, before the softmax."""
+        """Return logits instead of log-probabilities; otherwise as `step`."""
         return self._read_on(tokens, state, None)
 
     def attend_step(
         self, tokens: Tensor, state: HypothesisTree
     ) -> tuple[Tensor, HypothesisTree, Tensor]:
-        """As `step`, with the cross-attention to the regions that the encoder read.
+        """Make a `step`, and return the cross-attention to the encoded regions.
 
-        It is a mean over layers and heads; probability mass on words of the control is left out.
-        The full photo comes first, then the regions ``(G, C)`` in the order in which they were
-        read.
+        Weights are averaged over layers and heads, without the mass on control words.
+        The full photo comes first, then the regions ``(G, C)`` in input order.
         """
         looks: list[Tensor] = []
         logits, after = self._read_on(tokens, state, looks)
@@ -437,7 +436,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return batch.controls
 
     def _encoded(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
-        """The encoder's states ``(N, S, D)`` and their mask ``(N, S)``."""
+        """Return the encoder's states ``(N, S, D)`` and their mask ``(N, S)``."""
         words, words_exist = self._embedded_controls([control for _, control in requests])
         regions, regions_exist = self._embedded_regions(batch, requests)
         inputs = torch.cat([words, regions], dim=1)
@@ -448,7 +447,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return encode(self.bart, inputs, rows), rows.exist
 
     def _embedded_controls(self, controls: list[Control]) -> tuple[Tensor, Tensor]:
-        """Embedded control texts ``(N, L, D)`` and their mask, on the host."""
+        """Return embedded control texts ``(N, L, D)`` and their mask on the CPU."""
         encoder = self.bart.model.encoder
         ids, exist = _padded([self.text.ids(control) for control in controls])
         check_length(encoder, ids.shape[1], "a control", "the number of its verbs or regions")
@@ -457,10 +456,10 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return encoder.layernorm_embedding(embedded), exist
 
     def _embedded_regions(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
-        """Embedded regions ``(N, C, D)`` and their mask, on the host."""
+        """Return embedded regions ``(N, C, D)`` and their mask on the CPU."""
         if "boxes" not in batch.extras:
             raise ValueError(
-                "CicBart needs the boxes of regions: choose features=efficientnet_lite0_regions "
+                "CicBart needs regions with boxes: choose features=efficientnet_lite0_regions "
                 "(or bottom_up, imported with boxes) and control=ordered (or set)"
             )
         features = self._regions(batch).to(self.visual.features.weight.dtype)
@@ -475,13 +474,13 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         if self.attend_padding:  # it has neither features nor a box
             real = on_device(exist, features.device).unsqueeze(-1)
             features, boxes, exist = features * real, boxes * real, torch.ones_like(exist)
-        # The n-th token from the end of the vocabulary stands for the n-th region of the input.
+        # The n-th token from the end of the vocabulary represents the n-th input region.
         place_embeddings = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
         return self.visual(features, boxes, place_embeddings), exist
 
 
 def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:
-    """Rows of an image's features that the encoder reads, the full photo first."""
+    """Return the feature rows of an image that the encoder reads, the full photo first."""
     image, control = request
     if control.regions is None:
         return list(range(min(counts[image], NUM_PLACES)))
@@ -489,14 +488,14 @@ def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:
     rows = [0, *(region + 1 for region in regions)]
     if max(rows) >= counts[image]:
         raise ValueError(
-            f"image {batch.image_ids[image]!r}: a control asks for region {max(regions)}, and the "
-            f"image has {counts[image] - 1} with features: ask for positions among these"
+            f"image {batch.image_ids[image]!r}: the control signal requests region {max(regions)}, "
+            f"but the image has {counts[image] - 1} regions with features: lower the position"
         )
     return rows
 
 
 def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Lists as ``(N, W) int64``, padded with 0 at the end, and their mask."""
+    """Pad lists to ``(N, W) int64`` with 0 at the end, and return their mask, too."""
     width = max(map(len, rows))
     padded = [row + [0] * (width - len(row)) for row in rows]
     lengths = torch.tensor([len(row) for row in rows])

@@ -1,8 +1,8 @@
-"""COS-CVAE: diverse captions from latents split into context and objects (Mahajan and Roth, 2020).
+"""COS-CVAE: diverse captions from latents for context and objects (Mahajan and Roth, 2020).
 
-Every word has a latent of the caption's context and one of its objects
+Every word has one latent for the caption's context and one for its objects
 (`captioning.models.layers.latents`); an UpDown decoder reads both. The loss is the negative
-evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases of different weights.
+evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases with different weights.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from captioning.types import Batch, CaptionLosses, Mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PseudoCaptions:
-    """Further training captions for B' of B captions.
+    """Pseudo captions for B' of B captions, as further training data.
 
     Attributes:
-        captions: ``(B',) int64`` positions in the batch; others have no context, or a slot in the
-            singular or plural that their photo has no word for.
+        captions: ``(B',) int64`` positions in the batch. Other captions have no context, or their
+            photo lacks a singular or plural word for a slot.
         contexts: ``(B', T) int64`` tokens with placeholders, begin and end, padded.
-        words: ``(B', T) int64`` the same with objects in place of the placeholders.
-        lengths: ``(B',) int64`` of both.
+        words: ``(B', T) int64`` the tokens with objects filled in.
+        lengths: ``(B',) int64`` lengths of both.
     """
 
     captions: Tensor
@@ -63,7 +63,7 @@ class PseudoCaptions:
     lengths: Tensor
 
     def on(self, device: torch.device) -> PseudoCaptions:
-        """The same on a device."""
+        """Move the tensors to a device."""
         tensors = (self.captions, self.contexts, self.words, self.lengths)
         captions, contexts, words, lengths = (on_device(tensor, device) for tensor in tensors)
         return PseudoCaptions(captions=captions, contexts=contexts, words=words, lengths=lengths)
@@ -72,16 +72,16 @@ class PseudoCaptions:
 def fill_contexts(
     extras: dict[str, Tensor], keys: Sequence[tuple[int, ...]], size: int
 ) -> PseudoCaptions:
-    """Choose a context for each caption, and fill it.
+    """Choose a context for each caption, and fill its slots with the photo's objects.
 
-    Slots in the singular (or plural) are filled with the photo's words in the singular (or plural)
-    in turn, from a random one on.
+    Singular (plural) slots are filled with the photo's singular (plural) words in turn, starting
+    at a random word.
 
     Args:
-        extras: extras of a batch on the host, where contexts are filled and counted, see
+        extras: extras of a batch on the CPU, where contexts are filled and counted, see
             `captioning.data.batches.nearest_contexts.EpochContexts.tensors`.
-        keys: keys of the captions; the choice depends on a caption's own key alone.
-        size: V; the ids of the placeholders are V for the singular and V + 1 for the plural.
+        keys: keys of the captions; a choice depends only on its caption's key.
+        size: V; the placeholder ids are V (singular) and V + 1 (plural).
     """
     tokens, lengths = extras["context_tokens"], extras["context_lengths"]
     chances = np.stack([np.random.default_rng(key).integers(1 << 31, size=2) for key in keys])
@@ -111,16 +111,16 @@ def fill_contexts(
 def fill_by_attention(
     pseudo: PseudoCaptions, attention: Tensor, labels: Tensor, size: int
 ) -> PseudoCaptions:
-    """The same contexts, with the label of the most attended region in each slot.
+    """Fill the same contexts with the label of the most attended region in each slot.
 
-    Only regions whose label has a word in the slot's number (singular or plural) count; if there is
-    none, the photo's word stays.
+    Only regions whose label has a word of the slot's number (singular or plural) count; without
+    such a region the photo's word stays.
 
     Args:
         pseudo: B' filled contexts of T tokens.
-        attention: ``(B', T - 1, R)`` at the prediction of each token but the first.
-        labels: ``(B', 2, R') int64`` tokens of the regions' labels in the singular and in the
-            plural, negative where there is none; regions beyond R' have none.
+        attention: ``(B', T - 1, R)`` attention when each token but the first is predicted.
+        labels: ``(B', 2, R') int64`` singular and plural tokens of the regions' labels, negative
+            if missing; regions beyond R' have none.
         size: see `fill_contexts`.
     """
     words, slots = pseudo.words.clone(), pseudo.contexts[:, 1:]
@@ -134,37 +134,37 @@ def fill_by_attention(
 
 
 class CosCvae(AbstractCaptioner[LatentState]):
-    """A conditional variational auto-encoder of captions, with sequential latents.
+    """Conditional variational autoencoder of captions with sequential latents.
 
     Args:
-        feature_size: D of the regions.
-        objects: words that name objects, ``"coco"`` or a file, see
+        feature_size: feature size D of the regions.
+        objects: words that name objects: ``"coco"`` or a file, see
             `captioning.text.object_words.build_object_words`.
         attention_lstm_size, language_lstm_size, attention_size: sizes of the decoder.
-        embedding_size: embedding size of the decoder's words.
-        posterior_embedding_size: posterior embedding size of the posteriors' words.
+        embedding_size: size of the decoder's word embeddings.
+        posterior_embedding_size: size of the posteriors' word embeddings.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
         context_hidden, object_hidden: hidden sizes of the posteriors' GRUs and of the priors'
             LSTMs.
         context_size, object_size: sizes of the latents.
-        num_objects: largest number of object tokens that the posterior reads.
-        max_steps: number of words that latents are drawn for in generation.
+        num_objects: maximum number of object tokens that the posterior reads.
+        max_steps: number of words for which latents are sampled in generation.
         dropout: dropout on embedded features and on the language LSTM's output.
-        word_dropout: share of the decoder's input words that are replaced by the unknown word in
+        word_dropout: share of the decoder's input words replaced by the unknown word in
             training, so that the decoder uses the latents.
-        pseudo_temperature: temperature of the objects' latents for filled contexts; .6 is the
-            authors'.
-        first, later: weights of the loss in the two phases, see `LossWeights`.
-        first_epochs: epochs of the first phase.
+        pseudo_temperature: temperature of object latents for pseudo captions; .6 in the
+            authors' code.
+        first, later: loss weights of the two phases, see `LossWeights`.
+        first_epochs: number of epochs in the first phase.
         form: choices where the authors' code differs from the paper, see `LatentForm`.
-        clip_by_part: gradients of the decoder, of both posteriors and of the prior are clipped
+        clip_by_part: clip gradients of the decoder, both posteriors and the prior
             separately at ``trainer.gradient_clip_val``, as the authors do.
-        free_nats: divergence of each latent without cost, in nats a word of the caption (Kingma et
-            al., 2016): latents do not collapse below it. 0 in the authors' code.
+        free_nats: free divergence of each latent, in nats per word (Kingma et
+            al., 2016), which prevents posterior collapse. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
             caption's words and averaged over captions, as the authors do.
-        seed: seed of the latents' noise, with each caption's row and the number of updates.
+        seed: seed of the latents' noise, combined with caption row and number of updates.
         **captioner: see `AbstractCaptioner`.
     """
 
@@ -245,7 +245,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
     @property
     def weights(self) -> LossWeights:
-        """Weights of the loss in the present phase."""
+        """Loss weights of the current phase."""
         return self.phases[int(self.current_epoch >= self.first_epochs)]
 
     def _memory(self, batch: Batch) -> RegionMemory:
@@ -256,11 +256,11 @@ class CosCvae(AbstractCaptioner[LatentState]):
         return self.decoder.project_images(regions, batch.region_mask)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """The negative bound of each caption, and the loss with the weights of the phase.
+        """Return the negative bound of each caption, and the loss with the phase's weights.
 
-        A caption's own loss is the complete bound, not only the likelihood of its words. Posteriors
+        A caption's own loss is the complete bound, not only its words' likelihood: posteriors
         read the caption, so given their latents a wrong caption is as likely as a right one. The
-        divergence from the prior, the other part of the bound, is larger for a wrong caption.
+        divergence from the prior, the other term of the bound, is larger for a wrong caption.
         """
         number, weights = self.global_step, self.weights
         memory = self._memory(batch)
@@ -285,12 +285,12 @@ class CosCvae(AbstractCaptioner[LatentState]):
     def _pseudo_loss(
         self, batch: Batch, number: int, memory: RegionMemory
     ) -> tuple[Mean, dict[str, Tensor]]:
-        """Loss of filled contexts of other photos, and its logged parts.
+        """Return the loss of pseudo captions, and its logged terms.
 
-        The contexts' original objects are not the photo's, so latents of objects come from the
-        prior.
+        The contexts come from other photos with other objects, so object latents are sampled from
+        the prior.
         """
-        # The fourth number separates these keys from those of the captions' own noise.
+        # The fourth number separates these keys from the keys of the captions' own noise.
         keys = [(self.seed, row, number, 1) for row in batch.host.rows.tolist()]
         pseudo = fill_contexts(batch.host.extras, keys, len(self.tokenizer))
         skipped_share = 1 - len(pseudo.captions) / len(batch)
@@ -319,10 +319,10 @@ class CosCvae(AbstractCaptioner[LatentState]):
         images: Tensor,
         labels: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Negative log-likelihoods and divergences ``(B',)`` of filled contexts.
+        """Return negative log-likelihoods and divergences ``(B',)`` of pseudo captions.
 
-        With ``labels`` of regions, slots take those of the most attended regions. The filled
-        contexts are on the host.
+        With region ``labels``, slots are filled with the labels of the most attended regions. The
+        pseudo captions are on the CPU.
         """
         lengths = pseudo.lengths - 1
         keys = [(*keys[place], 1) for place in pseudo.captions.tolist()]
@@ -351,26 +351,26 @@ class CosCvae(AbstractCaptioner[LatentState]):
         return packing.sum_by_caption(nll), kl
 
     def _attention(self, pseudo: PseudoCaptions, latents: Tensor, memory: RegionMemory) -> Tensor:
-        """Attention ``(B', T - 1, R)`` of the decoder in contexts, slots read as unknown words."""
+        """Return the decoder's attention ``(B', T - 1, R)`` in contexts, slots as unknown words."""
         slots = pseudo.contexts >= len(self.tokenizer)
         words = pseudo.contexts.masked_fill(slots, self.tokenizer.unk_id)[:, :-1]
         words = self.words.read(words)
         return self.decoder.attention(words, memory, latents.detach(), self.latents.prior)
 
     def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Mean:
-        """One number from captions' sums ``(B,)``."""
+        """Reduce captions' sums ``(B,)`` to a scalar."""
         if self.reduction == "caption_sum":
             return mean_of(losses, weights)
         counted = lengths if weights is None else weights * lengths
         return mean_of(losses / lengths, counted)
 
     def terms(self, batch: Batch, number: int, memory: RegionMemory) -> Terms:
-        """The parts of the bound, with latents drawn from the posteriors.
+        """Return the terms of the bound, with latents sampled from the posteriors.
 
         Args:
-            batch: images and captions.
-            number: number of the draw, at least 0.
-            memory: memory of the images.
+            batch: batch of images and captions.
+            number: index of the sample, at least 0.
+            memory: projected regions of the images.
         """
         tokens, exist = batch.caption_tokens()
         host_tokens, host_exist = batch.host.caption_tokens()
@@ -381,7 +381,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         real = (exist[:, 1:end] & self.words.counted(tokens[:, :-1]))[:, :, None]
         keys = [(self.seed, row, number) for row in batch.host.rows.tolist()]
         noise = self._noise(keys, packing.host_lengths)
-        # Densities and divergences have exponents, so they are never in half precision.
+        # Densities and divergences contain exponentials, so they never use half precision.
         with torch.autocast(self.device.type, enabled=False):
             mean = memory.mean.to(noise.dtype)[batch.image_index]
             context, objects = self._posteriors(
@@ -418,7 +418,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         images: Tensor,
         packing: Packing,
     ) -> Tensor:
-        """``(N,)`` negative log-likelihoods of ``tokens (B, T + 1)``, packed."""
+        """Return packed negative log-likelihoods ``(N,)`` of ``tokens (B, T + 1)``."""
         words = self.words.read(tokens[:, :-1])
         words = self.words.dropped(words, chances[:, :, 0]) if self.training else words
         logits = self.decoder.logits(words, torch.cat(latents, 2), memory, images, packing)
@@ -427,7 +427,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         return nll * self.words.counted(next_words)
 
     def _noise(self, keys: list[tuple[int, ...]], lengths: Tensor) -> Tensor:
-        """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout, on the device."""
+        """Return noise ``(B, T, Zm + Zo + 1)`` for both latents and word dropout, on the device."""
         noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
         score = self.decoder.score
         return on_device(noise.to(score.dtype), score.device)
@@ -435,7 +435,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
     def _posteriors(
         self, targets: Tensor, lengths: Tensor, mean: Tensor, noise: Tensor
     ) -> tuple[Chain, Chain]:
-        """Latents of context and objects of ``targets (B, T)``, on the host as their lengths."""
+        """Sample latents of context and objects for ``targets (B, T)``, given on the CPU."""
         context_noise, object_noise, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
         numbers = self.split.numbers(targets)
         placed = on_device(self.words.read(self.split.context(targets, numbers)), noise.device)
@@ -448,14 +448,14 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
     @torch.no_grad()
     def log_likelihood(self, batch: Batch, *, num_draws: int) -> Tensor:
-        """Estimates of ``log p(caption | image)``, ``(B,)`` in nats, by importance sampling.
+        """Estimate ``log p(caption | image)``, ``(B,)`` in nats, by importance sampling.
 
-        ``log mean_k p(x | z_k) p(z_k) / q(z_k | x)`` over draws from the posteriors (Burda et al.,
-        2016): at least the bound on average, and closer with more draws.
+        ``log mean_k p(x | z_k) p(z_k) / q(z_k | x)`` over samples from the posteriors (Burda et
+        al., 2016): on average at least the bound, and closer with more samples.
 
         Args:
-            batch: images and captions.
-            num_draws: draws a caption.
+            batch: batch of images and captions.
+            num_draws: number of samples per caption.
         """
         memory, exist = self._memory(batch), batch.caption_tokens()[1][:, 1:]
         terms = (self.terms(batch, number, memory) for number in range(num_draws))
@@ -463,7 +463,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         return ratios.logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
 
     def start(self, batch: Batch) -> LatentState:
-        """The memory with the latents at their means; `LatentState.drawn` gives others."""
+        """Return the memory with latents at their means; `LatentState.drawn` samples others."""
         memory = self._memory(batch)
         prior, mean = self.latents.prior, memory.mean.to(self.decoder.score.dtype)
         noise, read = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes)), prior.start(mean)
@@ -471,11 +471,11 @@ class CosCvae(AbstractCaptioner[LatentState]):
         return replace(self.decoder.start(replace(memory, mean=mean), latents, prior), read=read)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
-        """Log-probabilities of the next word."""
+        """Return log-probabilities of the next word."""
         return self.attend_step(tokens, state)[:2]
 
     def attend_step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState, Tensor]:
-        """As `step`, with the attention ``(G, R)`` to the regions."""
+        """Make a `step`, and return the attention ``(G, R)`` to the regions."""
         return self.decoder.attend_step(tokens, state)
 
     def configure_gradient_clipping(
@@ -484,7 +484,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Norm of all gradients together, or of each part separately."""
+        """Clip the norm of all gradients together, or of each part separately."""
         if self.clip_by_part and gradient_clip_val and gradient_clip_algorithm != "value":
             latents = self.latents
             decoder = nn.ModuleList(filter(None, (self.backbone, self.project, self.decoder)))

@@ -1,6 +1,6 @@
-"""Methods that Lightning calls during training: steps of an epoch, optimiser and schedule.
+"""Methods that Lightning calls in training: steps, optimizer and learning-rate schedule.
 
-The loss of a batch is a mean over the captions of all processes (`shared_loss`) and of all batches
+The loss of a batch is a mean over the captions of all processes (`shared_loss`) and all batches
 of an update (`UpdateWindow`).
 """
 
@@ -25,14 +25,14 @@ from captioning.types import Batch, CaptionLosses, Mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedMeans:
-    """The M means of a loss, over all processes.
+    """The M means of a loss over all processes.
 
     Attributes:
-        own: M scalars with gradient, of this process.
-        own_denominators: ``(M,) float32``, of this process.
-        values: ``(M,) float32``, detached, of all processes.
-        denominators: ``(M,) float32``, of all processes.
-        num_processes: at least 1; they average their gradients.
+        own: M scalars of this process, with gradient.
+        own_denominators: ``(M,) float32`` denominators of this process.
+        values: ``(M,) float32`` means over all processes, detached.
+        denominators: ``(M,) float32`` denominators over all processes.
+        num_processes: number of processes, which average their gradients.
     """
 
     own: tuple[Tensor, ...]
@@ -43,11 +43,11 @@ class SharedMeans:
 
 
 def shared_means(losses: CaptionLosses, number: int) -> SharedMeans:
-    """The means of a loss, to be weighed by their denominators.
+    """Compute the means of a loss over all processes, weighted by their denominators.
 
     Args:
         losses: losses of this process's captions.
-        number: of these captions.
+        number: number of these captions.
     """
     means = losses.means or (Mean(value=losses.total, number=number),)
     own = torch.stack([mean.denominator for mean in means])
@@ -65,19 +65,19 @@ def shared_means(losses: CaptionLosses, number: int) -> SharedMeans:
 
 
 def shared_loss(losses: CaptionLosses, number: int) -> tuple[Tensor, Tensor]:
-    """The tensor to back-propagate, and the loss of the batch over all processes.
+    """Return the tensor to back-propagate, and the batch's loss over all processes.
 
     Processes average their gradients. The gradient of a mean of means differs from the gradient of
-    one mean, as processes may have different numbers of tokens. So each of the loss's means is
-    scaled by the number of processes times its share of the denominator. This costs one small sum
-    over the processes, for which the program does not wait where there is a GPU.
+    one mean, because processes may have different numbers of tokens. Each of the loss's means is
+    therefore scaled by the number of processes times its share of the denominator. This costs one
+    small sum over the processes, for which a GPU run does not wait.
 
     Args:
         losses: losses of this process's captions.
-        number: of these captions.
+        number: number of these captions.
 
     Returns:
-        Both are ``losses.total`` where there is one process.
+        Both are ``losses.total`` with a single process.
     """
     if not _is_shared():
         return losses.total, losses.total
@@ -93,10 +93,10 @@ def _is_shared() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLoss:
-    """The loss of a batch among the batches of its update.
+    """The loss of a batch, weighted among the batches of its update.
 
     Attributes:
-        loss: scalar to go backward from; the trainer divides it by the number of batches.
+        loss: scalar to back-propagate; the trainer divides it by the number of batches.
         batch: detached loss of the batch over all processes.
         update: detached loss of the update's batches so far, over all processes.
     """
@@ -107,18 +107,18 @@ class WindowLoss:
 
 
 class UpdateWindow:
-    """Keeps accumulated gradients the mean over all batches of the update so far.
+    """Keep accumulated gradients equal to the mean over all batches of the update so far.
 
-    Lightning adds up the gradients of the batches' means. One mean over all batches weighs each
-    batch by its share of the denominator, which is known after the last batch only. So before each
-    further batch the gradient so far is scaled to its share of the larger sum. After any batch it
-    equals the gradient of one large batch, also after an epoch's last, incomplete update.
+    Lightning adds up the gradients of the batches' means. One mean over all batches weights each
+    batch by its share of the denominator, known only after the last batch. Before each
+    further batch, the gradient so far is therefore scaled to its share of the larger sum. After any
+    batch it equals the gradient of one large batch, also after an epoch's incomplete last update.
 
     Means after the first (`CaptionLosses.means`) have their own denominators. Their gradients are
-    computed separately and kept until the update's last batch. This costs one more backward pass of
-    the part that the means share, and memory for a gradient.
+    computed separately and stored until the update's last batch. This costs one more backward pass
+    of the part that the means share, and memory for a gradient.
 
-    Nothing waits for the device, and all processes scale by the same numbers.
+    Nothing waits for the device, and all processes use the same scales.
     """
 
     def __init__(self) -> None:
@@ -129,16 +129,16 @@ class UpdateWindow:
     def add(
         self, losses: CaptionLosses, number: int, trainer: pl.Trainer, batch_idx: int
     ) -> WindowLoss:
-        """Scale the gradient so far, and weigh the losses of the next batch.
+        """Scale the gradient so far, and weight the losses of the next batch.
 
         Args:
             losses: losses of the batch, before its backward pass.
             number: number of its captions.
-            trainer: accumulates ``accumulate_grad_batches`` of at least 2.
+            trainer: trainer with ``accumulate_grad_batches`` of at least 2.
             batch_idx: number of the batch in its epoch.
 
         Raises:
-            ValueError: another number of means than in the update's first batch, or a strategy that
+            ValueError: a different number of means than in the update's first batch, or a strategy
                 does not allow separate gradients; see `check_strategy`.
         """
         per_update = trainer.accumulate_grad_batches
@@ -176,7 +176,7 @@ class UpdateWindow:
     def _scale(
         self, parameters: list[Tensor], kept: Tensor, *, is_first: bool, is_last: bool
     ) -> None:
-        """Scale the gradients so far; before the last batch, add those that were set aside."""
+        """Scale the gradients so far; before the last batch, add the stored gradients."""
         if is_first:  # gradients are of the update before, and are cleared later
             return
         if grads := [_local(p.grad) for p in parameters if p.grad is not None]:
@@ -196,7 +196,7 @@ class UpdateWindow:
     def _set_aside(
         self, weighed: list[Tensor], kept: Tensor, parameters: list[Tensor], trainer: pl.Trainer
     ) -> list[Tensor]:
-        """Compute the gradients of the means after the first; these then have none left."""
+        """Compute and store the gradients of the means after the first, then detach these means."""
         scaler: Any = getattr(trainer.precision_plugin, "scaler", None)
         for place, mean in enumerate(weighed[1:], 1):
             if not mean.requires_grad:
@@ -215,33 +215,33 @@ class UpdateWindow:
 
 
 def check_strategy(trainer: pl.Trainer, *, several_means: bool) -> None:
-    """Refuse a strategy by which accumulated batches would not make one mean.
+    """Raise an error if a strategy cannot average accumulated batches correctly.
 
     Args:
         trainer: the run's trainer.
         several_means: whether the loss is a sum of several means with gradient.
 
     Raises:
-        ValueError: such a strategy; names the keys and the remedy.
+        ValueError: an unsupported strategy; the message names keys and remedy.
     """
     strategy, number = trainer.strategy, trainer.accumulate_grad_batches
     keys = f"trainer.accumulate_grad_batches={number} with trainer.strategy"
     remedy = "choose trainer.strategy=ddp, or trainer.accumulate_grad_batches=1"
     if number > 1 and strategy.handles_gradient_accumulation:
         name = type(strategy).__name__
-        raise ValueError(f"{keys}: {name} accumulates gradients by itself, unweighted: {remedy}")
+        raise ValueError(f"{keys}: {name} accumulates gradients itself, unweighted: {remedy}")
     is_sharded = isinstance(strategy, FSDPStrategy | ModelParallelStrategy)
     if number > 1 and several_means and is_sharded:
         raise ValueError(
-            f"{keys}: the loss is a sum of several means, whose gradients cannot be computed "
-            f"separately from weights in shards: {remedy}"
+            f"{keys}: the loss is a sum of several means, whose gradients cannot be separated "
+            f"with sharded weights: {remedy}"
         )
 
 
 def keep_compiled_graphs() -> None:
-    """Let networks that are compiled from now on go backward more than once a batch.
+    """Let networks compiled from now on run several backward passes per batch.
 
-    By default the backward pass of a compiled network overwrites tensors that a second one would
+    By default the backward pass of a compiled network overwrites tensors that a second pass would
     read.
     """
     config: Any = import_module("torch._functorch.config")
@@ -251,18 +251,18 @@ def keep_compiled_graphs() -> None:
 def _check_number(before: int, now: int) -> None:
     if before != now:
         raise ValueError(
-            f"the losses of a batch have {now} means, those of its update's first batch {before}: "
-            "give as many for each batch, Mean(number=0) where one has no losses"
+            f"the losses of a batch have {now} means, but its update's first batch has {before}: "
+            "return the same number for each batch, with Mean(number=0) for a mean without losses"
         )
 
 
 def _local(gradient: Tensor) -> Tensor:
-    """The process's own shard, in place."""
+    """Return the process's own shard of a gradient, in place."""
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
 def _sum(gradient: Tensor | None, kept: Tensor, new: Tensor | None) -> Tensor | None:
-    """``kept * gradient + new``; None stands for 0."""
+    """Return ``kept * gradient + new``; None means 0."""
     if gradient is None:
         return new
     gradient = gradient.mul_(kept)
@@ -270,20 +270,20 @@ def _sum(gradient: Tensor | None, kept: Tensor, new: Tensor | None) -> Tensor | 
 
 
 def check_losses(losses: Any, number: int, *, by: object) -> None:
-    """Refuse values whose shapes are not a batch's loss and the losses of its captions.
+    """Raise an error unless losses have the shapes of a batch loss and caption losses.
 
     Args:
         losses: losses of a batch.
-        number: B, of its captions.
-        by: the captioner or objective that gave them.
+        number: number of captions B.
+        by: captioner or objective that returned them, for the message.
 
     Raises:
-        ValueError: no `CaptionLosses`, or a part of another shape.
+        ValueError: not a `CaptionLosses`, or a field of another shape.
     """
     name = type(by).__qualname__
     if not isinstance(losses, CaptionLosses):
         raise ValueError(
-            f"{name} must give captioning.types.CaptionLosses, which has a loss of each caption: "
+            f"{name} must return captioning.types.CaptionLosses with a loss of each caption: "
             f"got {shown(losses)}"
         )
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("per_sample", "nll", "smoothed"), (number,))
@@ -291,7 +291,7 @@ def check_losses(losses: Any, number: int, *, by: object) -> None:
         value = getattr(losses, part)
         is_left_out = value is None and part in ("nll", "smoothed")
         if not is_left_out and (not isinstance(value, Tensor) or tuple(value.shape) != shape):
-            wanted = "a single value" if part == "total" else f"one value a caption, {shape}"
+            wanted = "a single value" if part == "total" else f"one value per caption, {shape}"
             raise ValueError(f"{name}: {part} of its losses must be {wanted}: got {shown(value)}")
 
 
@@ -300,12 +300,12 @@ CaptionerT = TypeVar("CaptionerT", bound=nn.Module)
 
 
 class TrainingSteps(pl.LightningModule):
-    """Behind a captioner's own class in that of `trainable`, so a model may override each."""
+    """Lightning methods behind a captioner's class in `trainable`, which a model may override."""
 
     _window: UpdateWindow
 
     def training_step(self: Captioner, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """One batch; returns rows and per-caption losses for callbacks, and its update's loss."""
+        """Run one batch; return rows, per-caption losses for callbacks, and the update's loss."""
         if self.objective is None:
             losses = self.losses(batch)
         else:
@@ -313,7 +313,7 @@ class TrainingSteps(pl.LightningModule):
         size = len(batch)
         check_losses(losses, size, by=self.objective or self)
         shared = self._shared_loss(losses, size, batch_idx)
-        # Not with prog_bar=True, for which Lightning waits for the device in every step.
+        # Not with prog_bar=True, which makes Lightning wait for the device in every step.
         self.log("train/loss", shared.batch, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
@@ -332,7 +332,7 @@ class TrainingSteps(pl.LightningModule):
     def _shared_loss(
         self: Captioner, losses: CaptionLosses, number: int, batch_idx: int
     ) -> WindowLoss:
-        """The loss of the batch over all processes, among the batches of its update."""
+        """Return the batch's loss over all processes, weighted among the batches of its update."""
         if self._trainer is not None and self._trainer.accumulate_grad_batches > 1:
             return self._window.add(losses, number, self._trainer, batch_idx)
         loss, total = shared_loss(losses, number)
@@ -345,20 +345,19 @@ class TrainingSteps(pl.LightningModule):
     def optimizer_step(
         self: Captioner, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Make one update by a batch, or as many as the objective makes by its draws.
+        """Make one update per batch, or several if the objective reuses its samples.
 
-        Each takes the batch's losses again. Counters and the schedule go by batches, so that a run
-        resumes between batches, when no draws are left.
+        Each update computes the batch's losses again. Counters and schedule count batches, so a run
+        resumes between batches, when no samples are pending.
         """
         for _ in range(self._updates_a_batch):
             optimizer.step(closure=optimizer_closure)
 
     def validation_step(self: Captioner, batch: Batch, batch_idx: int) -> Any:
-        """A `Prediction` for each of the batch's images; a callback scores them.
+        """Return a `Prediction` for each image of the batch, for a callback that scores them.
 
         Raises:
-            ValueError: a batch that is tried before training shows a decoder that gives no
-                log-probabilities.
+            ValueError: in the sanity check, the decoder returns no valid log-probabilities.
         """
         if self._trainer is not None and self._trainer.sanity_checking:
             device = batch.rows.device
@@ -367,14 +366,14 @@ class TrainingSteps(pl.LightningModule):
         return self.generate(batch)
 
     def test_step(self: Captioner, batch: Batch, batch_idx: int) -> Any:
-        """All `candidates` of each of the batch's images, as some metrics want several."""
+        """Return all `candidates` of each image of the batch, because some metrics need several."""
         return self.candidates(batch)
 
     def on_fit_start(self: Captioner) -> None:
-        """Train with dropout: pretrained networks are read in evaluation mode, and would stay.
+        """Enable dropout: pretrained networks are loaded in evaluation mode.
 
         Raises:
-            ValueError: a strategy by which accumulated batches would not make one mean.
+            ValueError: a strategy that cannot average accumulated batches correctly.
         """
         several = self.several_means or getattr(self.objective, "several_means", False)
         check_strategy(self.trainer, several_means=several)
@@ -382,15 +381,15 @@ class TrainingSteps(pl.LightningModule):
         if updates > 1 and batches > 1:
             raise ValueError(
                 f"objective.num_updates={updates} with trainer.accumulate_grad_batches={batches}: "
-                "several updates use the draws of one batch, so gradients of batches cannot be "
-                "accumulated; set one of both to 1"
+                "several updates reuse the samples of one batch, so gradients cannot be "
+                "accumulated over batches; set one of the two to 1"
             )
         if several and self.compiled and self.trainer.accumulate_grad_batches > 1:
             keep_compiled_graphs()
         self.train()
 
     def configure_optimizers(self: Captioner) -> Any:
-        """The optimiser, and its schedule stepped once an update, or an epoch where it says so."""
+        """Return the optimizer, and its schedule stepped once per update or per epoch."""
         optimizer = self._optimizer(p for p in self.parameters() if p.requires_grad)
         if self._schedule is None:
             return optimizer
@@ -405,9 +404,9 @@ class TrainingSteps(pl.LightningModule):
 
 
 def trainable(model: CaptionerT) -> CaptionerT:
-    """The same captioner as a module of Lightning, which a trainer takes.
+    """Turn a captioner into a Lightning module, which a trainer accepts.
 
-    Its class becomes one of the same name that derives from the model's and `TrainingSteps`.
+    Its class becomes a class of the same name derived from the model's class and `TrainingSteps`.
     """
     if isinstance(model, pl.LightningModule):
         return model

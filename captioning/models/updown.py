@@ -1,8 +1,8 @@
 """UpDown: bottom-up and top-down attention (Anderson et al., 2018).
 
-One model serves both forms in use: nocaps-org/updown-baseline (no feature embedding, GloVe words,
-output tied to them) and ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU, dropout).
-``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml`` are the two.
+One model covers both common variants: nocaps-org/updown-baseline (no feature embedding, tied GloVe
+output) and ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU, dropout). Their
+configs are ``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml``.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from captioning.models.layers.onnx_form import OnnxForm
     from captioning.models.layers.packing import Packing
 
-# Assumed number of steps of a search, to decide which products are worth computing once an image.
+# Assumed steps of a search, to decide which products are worth computing once per image.
 LIKELY_STEPS = 10
-# Values that attention squashes at a time: as many as a CPU's cache holds.
+# Values that attention squashes at a time: as many as a CPU cache holds.
 ATTENDED = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMemory:
-    """Projections that are computed once per image.
+    """Projections of image features, computed once per image.
 
     Attributes:
         keys: ``(I, R, A)`` doubled.
         values: ``(I, R, D)``.
-        gates: ``(I, 4H)`` the mean feature's part of the attention LSTM's gates.
-        hidden_regions: ``(I, R) bool`` where no region exists, or None.
-        language_gates: ``(I, R, 4H)`` the values' part of the language LSTM's gates; None until
-            the search has so many hypotheses an image that computing it pays.
+        gates: ``(I, 4H)`` contribution of the mean feature to the attention LSTM's gates.
+        hidden_regions: ``(I, R) bool``, True in padding, or None.
+        language_gates: ``(I, R, 4H)`` contribution of the values to the language LSTM's gates; None
+            until there are enough hypotheses per image to make the computation worthwhile.
     """
 
     keys: Tensor
@@ -59,7 +59,7 @@ class ImageMemory:
     language_gates: Tensor | None = None
 
     def select(self, images: Tensor) -> ImageMemory:
-        """Only some of the images."""
+        """Select some of the images."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         selected: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
         return ImageMemory(**selected)
@@ -67,15 +67,15 @@ class ImageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpDownState(AbstractDecoderState):
-    """The memory of G hypotheses in blocks of equal size, one block an image.
+    """Decoder memory of G hypotheses in blocks of equal size, one block per image.
 
     Hypotheses with the same parent share its cell states until their next words are read, so
-    products that depend on the past alone are computed once for them.
+    products that depend only on the past are computed once for them.
 
     Attributes:
-        images: one copy per image, whatever the beam.
-        cells: h1, c1, h2 and c2, ``(P, H)`` each, of P different pasts.
-        pasts: ``(G,) int64`` in [0, P).
+        images: one copy per image, whatever the beam size.
+        cells: h1, c1, h2 and c2, ``(P, H)`` each, of P distinct pasts.
+        pasts: ``(G,) int64`` past of each hypothesis, in [0, P).
     """
 
     images: ImageMemory
@@ -83,7 +83,7 @@ class UpDownState(AbstractDecoderState):
     pasts: Tensor
 
     def select(self, index: Tensor) -> UpDownState:
-        """Hypotheses by index."""
+        """Select hypotheses by index."""
         num_images = self.images.keys.shape[0]
         block = len(self.pasts) // num_images
         selected = torch.unique_consecutive(index // block)
@@ -98,25 +98,25 @@ class UpDown(AbstractCaptioner[UpDownState]):
     """Two-LSTM captioner with attention over regions or grid cells.
 
     Args:
-        feature_size: D of the regions.
+        feature_size: feature size D of the regions.
         hidden_size: H of both LSTMs.
         attention_size: A of the attention.
-        embedding_size: embedding size of words.
+        embedding_size: size of word embeddings.
         projection_size: regions are projected to this size with ReLU and dropout; None: no
             projection.
         dropout: dropout on embedded words, embedded features and the language LSTM's output.
         tied: predict words as ``tanh(W h) . E^T`` with the word embedding's own matrix E.
         word_vectors: ``(V, embedding_size)`` pretrained vectors; the embedding is then frozen.
-        label_smoothing: smoothing of the loss that is back-propagated; per-sample losses never have
-            it.
+        label_smoothing: label smoothing of the training loss; per-sample losses never have
+            any.
         reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
             caption's tokens and averaged over captions (updown-baseline).
-        form: ``"plain"``, or ``"ruotianluo"``: words pass a ReLU, too, the mean feature has its own
+        form: ``"plain"``, or ``"ruotianluo"``: words also pass a ReLU, the mean feature has its own
             projection, and keys have a bias.
-        cells: ``"merged"``: LSTMs whose forget gates begin open, an output bias that begins with
-            the words' frequencies; ``"torch"``: as two `torch.nn.LSTMCell`, with their first values
-            and with a second parameter wherever they have two of which only the sum matters.
-        frozen_words: the embedding is not trained; always so with ``word_vectors``.
+        cells: ``"merged"``: LSTMs with initially open forget gates, and an output bias initialised
+            with word frequencies; ``"torch"``: two `torch.nn.LSTMCell` with torch's initial values
+            and both parameters wherever only the sum of two matters.
+        frozen_words: freeze the embedding; always with ``word_vectors``.
         **captioner: see `AbstractCaptioner`.
     """
 
@@ -153,7 +153,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             self.project = _projection(feature_size, projection_size, dropout)
         if form == "ruotianluo":
             if projection_size is None:
-                raise ValueError("form ruotianluo needs projection_size: got None")
+                raise ValueError("form=ruotianluo needs projection_size: got None")
             self.project_mean = _projection(feature_size, projection_size, dropout)
         values = projection_size or feature_size
         self.embed = self._embedding(embedding_size, word_vectors, frozen_words)
@@ -176,7 +176,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             self._initialise(hidden)
 
     def _embedding(self, size: int, vectors: Tensor | None, frozen: bool) -> nn.Embedding:
-        """Of the words; padding learns nothing unless it stands for the begin token, too."""
+        """Create the word embedding; padding gets no gradient unless it is also the begin token."""
         words, shape = self.tokenizer, (len(self.tokenizer), size)
         embed = nn.Embedding(
             *shape, padding_idx=None if words.pad_id == words.bos_id else words.pad_id
@@ -188,7 +188,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return embed
 
     def _initialise(self, hidden: int) -> None:
-        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open; bias from frequencies."""
+        """Initialise LSTMs as ``torch.nn.LSTMCell`` with open forget gates, and the output bias."""
         bound = hidden**-0.5
         for layer in self._gate_layers():
             nn.init.uniform_(layer.weight, -bound, bound)
@@ -200,7 +200,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             self._start_from_word_frequencies(self.output.bias)
 
     def _begin_as_torch(self, hidden: int) -> None:
-        """First values of ``torch.nn.LSTMCell`` and ``Linear``, with the parameters they double."""
+        """Initialise as ``torch.nn.LSTMCell`` and ``Linear``, with their doubled parameters."""
         from captioning.models.layers.twins import add_twin
 
         bound = hidden**-0.5
@@ -214,7 +214,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if self.form == "ruotianluo":
             add_twin(self.key, "bias", bound=bound)
         else:
-            # There each LSTM reads its own last output among its inputs, too.
+            # In torch each LSTM also reads its own last output among its inputs.
             add_twin(self.hidden_to_gates, "weight", bound=bound, start=hidden)
             start = self.language.in_features - hidden
             add_twin(self.language, "weight", bound=bound, start=start)
@@ -223,18 +223,18 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return self.words_to_gates, self.mean_to_gates, self.hidden_to_gates, self.language
 
     def read_words(self, tokens: Tensor) -> Tensor:
-        """Vectors ``(..., E)`` of ``tokens``, before dropout."""
+        """Return the vectors ``(..., E)`` of ``tokens``, before dropout."""
         words = self.embed(tokens)
         return words.relu() if self.form == "ruotianluo" else words
 
     def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
+        """Return keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
         regions = self._regions(batch).to(self.score.dtype)
         with by_image(batch):
             return self.read_regions(regions, batch.region_mask)
 
     def read_regions(self, regions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `_memory`; ``regions (I, R, D)``, ``mask (I, R) bool`` of those that exist."""
+        """Project ``regions (I, R, D)``; ``mask (I, R) bool`` is False in padding."""
         values = regions if self.project is None else self.project(regions)
         if self.project_mean is None:
             mean = _mean(values, mask)
@@ -243,13 +243,13 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return self.key(values), values, self.mean_to_gates(mean)
 
     def onnx_form(self) -> OnnxForm:
-        """See `AbstractCaptioner.onnx_form`."""
+        """Return the ONNX form, see `AbstractCaptioner.onnx_form`."""
         from captioning.models.layers.onnx_form import updown_form
 
         return updown_form(self)
 
     def use_cuda_graphs(self) -> None:
-        """See `GraphedRecurrence`."""
+        """Use CUDA graphs in training, see `GraphedRecurrence`."""
         from captioning.models.layers.graphed_recurrence import GraphedRecurrence
 
         super().use_cuda_graphs()
@@ -268,11 +268,11 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if self.output is not None:
             return self.output(hidden)
         if self.to_embedding is None:
-            raise ValueError("UpDown has neither an output layer nor one to the words' vectors")
+            raise ValueError("UpDown needs an output layer, or a layer to the word vectors")
         return functional.linear(self.to_embedding(hidden), self.embed.weight)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next word given the true previous ones."""
+        """Compute the cross-entropy of each next word, given the true previous words."""
         from captioning.models.layers.packing import Packing
 
         tokens, _ = batch.caption_tokens()
@@ -304,7 +304,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         loss, nll = token_losses(logits, targets, self.label_smoothing)
         counted, lengths = None, packing.lengths
         if self.tokenizer.unk_id == self.tokenizer.pad_id != self.tokenizer.eos_id:
-            # Unknown words carry no loss, as padding.
+            # Unknown words carry no loss, like padding.
             counted = (targets != self.tokenizer.pad_id).to(loss.dtype)
             loss, nll, lengths = loss * counted, nll * counted, packing.sum_by_caption(counted)
         summed = packing.sum_by_caption(nll)
@@ -330,7 +330,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         )
 
     def start(self, batch: Batch) -> UpDownState:
-        """Project the images once; cells start at zero."""
+        """Project the images, and return the memory with zero cells."""
         keys, values, gates = self._memory(batch)
         gates = gates + self.words_to_gates.bias
         mask = batch.region_mask
@@ -345,12 +345,12 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return UpDownState(images=images, cells=(zero, zero, zero, zero), pasts=pasts)
 
     def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
-        """Log-probabilities of the next word."""
+        """Return log-probabilities of the next word."""
         log_probs, state, _ = self.attend_step(tokens, state)
         return log_probs, state
 
     def attend_step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState, Tensor]:
-        """As `step`, with the attention ``(G, R)`` that predicts the next word."""
+        """Make a `step`, and return the attention ``(G, R)`` that predicts the next word."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
         images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]
@@ -380,8 +380,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
     def _with_language_gates(self, images: ImageMemory, num_rows: int) -> ImageMemory:
         """Add the language LSTM's products with all regions, if enough rows will use them.
 
-        The product with a weighted mean of values is the weighted mean of the products, so it is
-        computed once for the regions where these are fewer than the expected rows.
+        The product with a weighted mean of values equals the weighted mean of the products, so it
+        is computed once per region if regions are fewer than the expected rows.
         """
         num_images, regions, size = images.values.shape
         if images.language_gates is not None or num_rows * LIKELY_STEPS <= num_images * regions:
@@ -390,7 +390,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return replace(images, language_gates=language_gates)
 
     def _attention(self, h1: Tensor, images: ImageMemory) -> Tensor:
-        """Weights of the regions ``(I, K, R)`` for the hypotheses ``h1 (G, H)``."""
+        """Return attention weights ``(I, K, R)`` over regions for the hypotheses ``h1 (G, H)``."""
         query = self.query(h1).view(len(images.keys), -1, images.keys.shape[2])
         hidden, parts = images.hidden_regions, []
         num_images = max(1, ATTENDED // (query.shape[1] * images.keys[0].numel()))
@@ -413,7 +413,7 @@ def _projection(feature_size: int, size: int, dropout: float) -> nn.Sequential:
 
 
 def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean ``(I, D)`` of the regions that exist."""
+    """Return the mean ``(I, D)`` over regions that are not padding."""
     if mask is None:
         return values.mean(1)
     weight = mask.to(values.dtype).unsqueeze(2)

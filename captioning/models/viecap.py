@@ -1,8 +1,8 @@
-"""ViECap: a language model that reads an embedding and the names of entities (Fei et al., 2023).
+"""ViECap: a language model that reads a photo embedding and names of entities (Fei et al., 2023).
 
 The model is trained on captions alone and then captions photos. In a joint space of photos and
-texts the caption's own embedding plus noise replaces the missing photo's embedding. With photos in
-the batch the model is trained on pairs instead; without entities that is ClipCap (Mokady et al.,
+texts, the caption's embedding plus noise replaces the missing photo's embedding. If batches have
+photos, the model is trained on pairs instead; without entities that is ClipCap (Mokady et al.,
 2021).
 """
 
@@ -47,22 +47,21 @@ from captioning.types import Batch, CaptionLosses
 
 
 class PrefixProjector(nn.Module, AbstractGraphedPart):
-    """A transformer over vectors projected from the embedding and learned vectors.
+    """Transformer over vectors projected from the embedding, and learned vectors.
 
-    Its outputs for the learned vectors are the soft prompt (Mokady et al., 2021, figure 2; ViECap).
+    Its outputs at the learned vectors are the soft prompt (Mokady et al., 2021, figure 2; ViECap).
 
     Args:
-        embedding_size: the embedding's size.
-        hidden_size: D of the language model's words.
-        num_projected: number of vectors that the embedding is projected to.
-        num_learned: number of learned vectors: the soft prompt's length.
-        num_layers: the transformer's number of layers; normalised before each part, without
-            dropout.
-        num_heads: number of heads of its attentions, whose queries, keys and values have no bias.
-        mlp_ratio: hidden units of its feed-forward parts by D.
+        embedding_size: size of the embedding.
+        hidden_size: word vector size D of the language model.
+        num_projected: number of vectors to which the embedding is projected.
+        num_learned: number of learned vectors, the soft prompt's length.
+        num_layers: number of transformer layers (pre-norm, no dropout).
+        num_heads: number of attention heads; queries, keys and values have no bias.
+        mlp_ratio: hidden size of feed-forward parts divided by D.
 
     Raises:
-        ValueError: heads that do not divide D, or no learned vector.
+        ValueError: num_heads does not divide D, or no learned vector.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class PrefixProjector(nn.Module, AbstractGraphedPart):
         super().__init__()
         if hidden_size % num_heads:
             raise ValueError(
-                f"the projector's heads must divide the language model's {hidden_size} values: "
+                f"num_heads of the projector must divide the language model's {hidden_size} dims: "
                 f"got num_heads={num_heads}"
             )
         if num_learned < 1 or num_projected < 1:
@@ -97,11 +96,11 @@ class PrefixProjector(nn.Module, AbstractGraphedPart):
         self._room = Room()
 
     def use_cuda_graphs(self) -> None:
-        """Project on a GPU by one CUDA graph; batches are padded to the largest seen."""
+        """Project on a GPU by one CUDA graph, with batches padded to the largest seen."""
         self._graphed = GraphedPart(self, self._project)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Soft prompts ``(B, num_learned, D)`` of embeddings ``(B, embedding_size)``."""
+        """Return soft prompts ``(B, num_learned, D)`` of embeddings ``(B, embedding_size)``."""
         if self._graphed is None or not trains_on_gpu(embeddings):
             return self._project(embeddings)[0]
         number = len(embeddings)
@@ -110,7 +109,7 @@ class PrefixProjector(nn.Module, AbstractGraphedPart):
         return self._graphed(padded)[0][:number]
 
     def _project(self, embeddings: Tensor) -> tuple[Tensor]:
-        """See `forward`."""
+        """Compute `forward` without CUDA graphs."""
         size = self.learned.shape[1]
         projected = self.project(embeddings).view(len(embeddings), -1, size)
         hidden = torch.cat([projected, self.learned.expand(len(embeddings), -1, -1)], dim=1)
@@ -120,7 +119,7 @@ class PrefixProjector(nn.Module, AbstractGraphedPart):
 
 
 class _Layer(nn.Module):
-    """Attention of all vectors on all, then a feed-forward part."""
+    """Self-attention of all vectors, then a feed-forward part."""
 
     def __init__(self, size: int, num_heads: int, inner: int) -> None:
         super().__init__()
@@ -133,7 +132,7 @@ class _Layer(nn.Module):
         self.inner = nn.Sequential(nn.Linear(size, inner), nn.ReLU(), nn.Linear(inner, size))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """``(B, N, D)`` each."""
+        """Transform ``(B, N, D)``."""
         normed = self.norm_attention(hidden)
         parts = (self.queries(normed), *self.keys_values(normed).chunk(2, dim=-1))
         by_head = [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts]
@@ -143,16 +142,16 @@ class _Layer(nn.Module):
 
 
 def with_noise(embeddings: Tensor, variance: float, keys: Sequence[tuple[int, ...]]) -> Tensor:
-    """``normalised(normalised(x) + n)``, each value of n drawn from a normal distribution.
+    """Return ``normalised(normalised(x) + n)`` with normal noise n.
 
-    In a joint space texts and photos lie apart. A decoder trained on the neighbourhood of each text
-    can read photos too.
+    In a joint space texts and photos are separated. A decoder trained on the neighbourhood of each
+    text can read photos, too.
 
     Args:
         embeddings: ``(B, E)`` float.
-        variance: variance of the noise, at least 0; .016 in ViECap, which for 512 values makes the
+        variance: noise variance, at least 0; .016 in ViECap, which for 512 dimensions makes the
             noise more than twice as long as the embedding.
-        keys: keys of the B texts; a text's noise depends on its own key alone, see `keyed_noise`.
+        keys: keys of the B texts; a text's noise depends only on its key, see `keyed_noise`.
 
     Returns:
         ``(B, E)`` of unit length.
@@ -165,45 +164,45 @@ def with_noise(embeddings: Tensor, variance: float, keys: Sequence[tuple[int, ..
     return functional.normalize(embeddings + noise * variance**0.5, dim=-1)
 
 
-# Of `Batch.extras` in training on captions alone; filled by `caption_texts` of captioning.data.
+# Keys of `Batch.extras` in training on captions alone, filled by `caption_texts`.
 EMBEDDINGS, ENTITIES = "text_embeddings", "text_entities"
 NONE = -1  # no entity
 
 
 class ViECap(AbstractCaptioner[PromptedState]):
-    """Soft prompt, hard prompt and caption as one text of a causal language model.
+    """Causal language model that reads soft prompt, hard prompt and caption as one text.
 
-    A batch with the captions' embeddings (`EMBEDDINGS`) is trained on as text, any other by its
+    A batch with caption embeddings (`EMBEDDINGS`) is trained as text, any other batch by its
     images. An image's embedding is the mean of its regions.
 
     Args:
-        feature_size: E of the embeddings.
-        pretrained: language model by name, see `captioning.text.causal.load_causal`; None for a
-            GPT-2 of the sizes below with random weights.
-        hidden_size: hidden size of that GPT-2.
-        num_layers: its number of layers.
-        num_heads: its number of heads.
-        max_positions: longest text in tokens, prompts included.
-        dropout: its dropout; a pretrained model keeps its own.
-        checkpointing: less memory for more time: the language model's layers are computed again in
-            the backward pass instead of keeping their outputs.
-        tied: whether its output shares its words' vectors.
+        feature_size: size E of the embeddings.
+        pretrained: language model by name, see `captioning.text.causal.load_causal`; None: a
+            randomly initialised GPT-2 of the sizes below.
+        hidden_size: hidden size of the GPT-2.
+        num_layers: number of layers of the GPT-2.
+        num_heads: number of heads of the GPT-2.
+        max_positions: maximum text length in tokens, including prompts.
+        dropout: dropout of the GPT-2; a pretrained model keeps its own.
+        checkpointing: recompute the language model's layers in the backward pass, which saves
+            memory and takes more time.
+        tied: whether the GPT-2's output shares its word vectors.
         num_projected: see `PrefixProjector`.
         num_learned: see `PrefixProjector`; the soft prompt's length.
         projector_layers: see `PrefixProjector`.
         projector_heads: see `PrefixProjector`.
         mlp_ratio: see `PrefixProjector`.
-        noise_variance: see `with_noise`; in training on captions alone.
-        masking: share of a prompt's entities that are left out in training.
-        entities: that hard prompts may name; None for no hard prompts.
-        num_entities: largest number of entities of a photo.
-        temperature: temperature of the softmax over the cosines of a photo and all entities.
-        threshold: an entity is named if its probability in the softmax is above this.
+        noise_variance: noise in training on captions alone, see `with_noise`.
+        masking: share of a prompt's entities left out in training.
+        entities: entities that hard prompts may name; None: no hard prompts.
+        num_entities: maximum number of entities of a photo.
+        temperature: temperature of the softmax over cosines of a photo and all entities.
+        threshold: minimum softmax probability of a named entity.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
-        ValueError: a language model of another vocabulary or kind, words of the hard prompt that
-            the vocabulary lacks, or embeddings of different sizes.
+        ValueError: a language model of another vocabulary or kind, hard prompt words missing in
+            the vocabulary, or embeddings of different sizes.
     """
 
     entities: Tensor | None
@@ -248,7 +247,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.stepper = CausalStepper(self.network)
         _check_vocabulary(self.stepper, self.tokenizer)
         self.stepper.check()
-        # Layers that are computed again, and other code of transformers, may wait for the device.
+        # Recomputed layers, and other code of transformers, may wait for the device.
         self._can_be_graphed = isinstance(self.network, GPT2LMHeadModel) and not checkpointing
         if checkpointing:
             checkpoint_layers(self.network)
@@ -265,7 +264,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.num_entities, self.temperature = num_entities, temperature
         self.threshold, self.feature_size = threshold, feature_size
         self._prompts: dict[tuple[str, ...], list[int]] = {}
-        # of photos; behind them those of captions where captions have names of their own
+        # entities of photos, followed by those of captions if captions have their own names
         self.names: tuple[str, ...] = ()
         self._prompt_names: tuple[str, ...] = ()
         self.register_buffer("entities", None)
@@ -273,7 +272,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
             self._set_entities(entities)
 
     def prepare_evaluation(self, changes: Mapping[str, Any]) -> None:
-        """Find other entities in photos: arguments of `use_entities`."""
+        """Search for other entities in photos; ``changes`` are arguments of `use_entities`."""
         known = ("entities", "num_entities", "temperature", "threshold")
         super().prepare_evaluation({k: v for k, v in changes.items() if k not in known})
         if changes:
@@ -287,13 +286,13 @@ class ViECap(AbstractCaptioner[PromptedState]):
         temperature: PositiveFloat | None = None,
         threshold: Fraction | None = None,
     ) -> None:
-        """Find other entities in photos from now on; see the constructor. None changes nothing.
+        """Search for other entities in photos from now on; None keeps a setting.
 
         Raises:
-            ValueError: the model was trained without entities, or see the constructor.
+            ValueError: the model was trained without entities, or an error of the constructor.
         """
         if self.entities is None:
-            raise ValueError("the run was trained without entities, so it cannot take any")
+            raise ValueError("the run was trained without entities: leave out entities")
         if entities is not None:
             self._set_entities(entities, device=self.entities.device)
         self.num_entities = self.num_entities if num_entities is None else num_entities
@@ -304,12 +303,12 @@ class ViECap(AbstractCaptioner[PromptedState]):
         """Store the entities, and which of them the vocabulary can name."""
         if entities.embeddings.shape[1] != self.feature_size:
             raise ValueError(
-                f"entities lie in a space of {entities.embeddings.shape[1]} dimensions, photos in "
-                f"one of {self.feature_size}: features= must come from the entities' encoder"
+                f"entities have {entities.embeddings.shape[1]} dimensions, but photos have "
+                f"{self.feature_size}: set features= to the encoder of the entities"
             )
         if self.tokenizer.unk_id in self._prompt(()):
             raise ValueError(
-                f"the vocabulary lacks words of the prompt {hard_prompt(())!r}; add them: "
+                f"the vocabulary lacks words of the prompt {hard_prompt(())!r}; set "
                 "tokenizer.extra_words=[there,are,something,in,image]"
             )
         in_vocabulary = [bool(self.tokenizer.spellings(name)) for name in entities.names]
@@ -325,13 +324,13 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.register_buffer("in_vocabulary", in_vocabulary, persistent=False)
 
     def use_cuda_graphs(self) -> None:
-        """See `CausalStepper`."""
+        """Use CUDA graphs in training, see `CausalStepper`."""
         super().use_cuda_graphs()
         if self._can_be_graphed:
             self.stepper.use_cuda_graphs()
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each of the captions' tokens; prompts have none."""
+        """Compute the cross-entropy of each caption token; prompts have no loss."""
         embeddings, entity_ids = self._embeddings_and_entities(batch)
         if EMBEDDINGS not in batch.extras:
             embeddings = embeddings[batch.image_index]
@@ -348,15 +347,15 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return caption_losses(logits, batch, CaptionPlaces.of(batch))
 
     def _masked(self, entity_ids: Tensor, batch: Batch) -> Tensor:
-        """Entities ``(B, .)`` of captions, a random share of each left out."""
+        """Drop a random share of each caption's entities ``(B, .)``."""
         size = entity_ids.shape[1]
         chances = [np.random.default_rng(key).random(size) for key in _keys(batch)]
         return entity_ids.masked_fill(torch.from_numpy(np.stack(chances)) < self.masking, NONE)
 
     def _texts(self, batch: Batch, entity_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Tokens ``(B, W)`` of prompts and captions; where the next is a caption's: ``(B, W + 1)``.
+        """Return tokens ``(B, W)`` of prompts and captions, and a mask ``(B, W + 1)`` of captions.
 
-        All on the host, and the batch as well.
+        All tensors are on the CPU, including the batch.
         """
         hard, hard_lengths = self._hard_prompts(entity_ids, len(batch))
         captions, exist = batch.caption_tokens()
@@ -366,7 +365,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return tokens, (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
 
     def start(self, batch: Batch) -> PromptedState:
-        """Read the images' prompts, or the captions' prompts in a batch without photos."""
+        """Read the images' prompts, or the captions' prompts for a batch without photos."""
         embeddings, entity_ids = self._embeddings_and_entities(batch)
         hard, lengths = self._hard_prompts(entity_ids, len(embeddings))
         soft = self.projector(embeddings)
@@ -375,22 +374,22 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return self.stepper.start(torch.cat([soft, words], dim=1), lengths)
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """Log-probabilities of the next token; the begin token is passed but not read."""
+        """Return log-probabilities of the next token; the begin token is not read."""
         return self.stepper.step(tokens, state)
 
     def next_logits(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """As `step`, before the softmax."""
+        """Return logits instead of log-probabilities; otherwise as `step`."""
         return self.stepper.next_logits(tokens, state)
 
     def find_entities(self, embeddings: Tensor) -> Tensor:
-        """``(I, num_entities) int64`` of images ``(I, E)``, the likeliest first, then `NONE`.
+        """Return ``(I, num_entities) int64`` for images ``(I, E)``, likeliest first, then `NONE`.
 
         Raises:
-            ValueError: the entities are missing.
+            ValueError: the model has no entities.
         """
         if self.entities is None:
-            raise ValueError("entities are missing: set model.module.entities")
-        # In half precision a step of a cosine is .2 of a logit at a temperature of .01.
+            raise ValueError("the model has no entities: set model.module.entities")
+        # In half precision a cosine's step is .2 of a logit at temperature .01.
         with torch.autocast(embeddings.device.type, enabled=False):
             cosines = functional.normalize(embeddings.float(), dim=-1) @ self.entities.float().T
         logits = (cosines / self.temperature).masked_fill(~self.in_vocabulary, -torch.inf)
@@ -399,10 +398,10 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return ranking.masked_fill(shares <= self.threshold, NONE)
 
     def _embeddings_and_entities(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images.
+        """Return unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images.
 
-        The entities are on the host, where prompts are written. Those of images are found on the
-        device: there alone a step waits for it.
+        Entities are on the CPU, where prompts are built. Those of images are found on the
+        device: only there a step waits for it.
         """
         text_embeddings = batch.extras.get(EMBEDDINGS)
         if text_embeddings is None:
@@ -412,13 +411,13 @@ class ViECap(AbstractCaptioner[PromptedState]):
             return embeddings, self.find_entities(embeddings).cpu()
         if text_embeddings.shape[1] != self.feature_size:
             raise ValueError(
-                f"captions are embedded in {text_embeddings.shape[1]} dimensions, photos in "
-                f"{self.feature_size}: features= and model.texts must come from one encoder"
+                f"caption embeddings have {text_embeddings.shape[1]} dimensions, but photos have "
+                f"{self.feature_size}: set features= and model.texts to the same encoder"
             )
         entity_ids = None if self.entities is None else batch.host.extras.get(ENTITIES)
         if self.entities is not None and entity_ids is None:
             raise ValueError(
-                "training on captions alone needs their entities: set model.texts.parser"
+                "training on captions alone needs the captions' entities: set model.texts.parser"
             )
         if entity_ids is not None and len(self._prompt_names) > len(self.names):
             entity_ids = torch.where(entity_ids == NONE, NONE, entity_ids + len(self.names))
@@ -427,7 +426,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return with_noise(text_embeddings, noise, _keys(batch) if noise else ()), entity_ids
 
     def _images(self, batch: Batch) -> Tensor:
-        """Embeddings ``(I, E)``: the mean of a photo's regions."""
+        """Return embeddings ``(I, E)``: the mean of a photo's regions."""
         regions = self._regions(batch).to(self.projector.learned.dtype)
         if batch.region_mask is None:
             return regions.mean(1)
@@ -435,7 +434,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return regions.masked_fill(~exist, 0).sum(1) / exist.sum(1)
 
     def _hard_prompts(self, entity_ids: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
-        """Tokens ``(number, P)`` of hard prompts, padded, and their lengths ``(number,)``."""
+        """Return padded tokens ``(number, P)`` of hard prompts, and lengths ``(number,)``."""
         if entity_ids is None:
             return torch.zeros((number, 0), dtype=torch.long), torch.zeros(number, dtype=torch.long)
         rows = [self._prompt(self._entity_names(row)) for row in entity_ids.tolist()]
@@ -448,34 +447,34 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return tuple(name for name in names if self.tokenizer.spellings(name))
 
     def _prompt(self, names: tuple[str, ...]) -> list[int]:
-        """Tokens of the hard prompt of some entities, the full stop or end token counted."""
+        """Return the tokens of a hard prompt, including the full stop or end token."""
         if names not in self._prompts:
             self._prompts[names] = self.tokenizer.encode(hard_prompt(names))[1:]
         return self._prompts[names]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Name the entities as well."""
+        """Store the entities in a checkpoint, too."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["captioner"]["entities"] = list(self._prompt_names)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights that were trained with other entities.
+        """Raise an error for weights trained with other entities.
 
         Raises:
-            ValueError: see `AbstractCaptioner`, or other entities.
+            ValueError: an error of `AbstractCaptioner`, or other entities.
         """
         super().on_load_checkpoint(checkpoint)
         saved = checkpoint["captioner"].get("entities")
         if saved != list(self._prompt_names):
             raise ValueError(
-                f"checkpoint was trained with {len(saved or ())} entities, this run has "
-                f"{len(self._prompt_names)}, or others; give the same model.names_path and "
+                f"checkpoint was trained with {len(saved or ())} entities, but this run has "
+                f"{len(self._prompt_names)} or other ones; set the same model.names_path and "
                 "model.photo_names"
             )
 
 
 def _keys(batch: Batch) -> list[tuple[int, ...]]:
-    """Keys of random numbers: the captions' rows with a number that training seeds."""
+    """Return keys of random numbers: each caption's row, with a number from the training seed."""
     number = int(torch.randint(2**31, ()))
     return [(number, row) for row in batch.host.rows.tolist()]
 
@@ -490,13 +489,13 @@ def _check_vocabulary(stepper: CausalStepper, tokenizer: AbstractTokenizer) -> N
     model_size = stepper.words.num_embeddings
     if model_size != len(tokenizer):
         raise ValueError(
-            f"the language model knows {model_size} tokens, the tokenizer {len(tokenizer)}: give "
-            "the tokenizer that belongs to its weights (tokenizer=causal)"
+            f"the language model has {model_size} tokens, but the tokenizer {len(tokenizer)}: use "
+            "the tokenizer that belongs to the model (tokenizer=causal)"
         )
 
 
 def _joined(hard: Tensor, hard_lengths: Tensor, captions: Tensor, width: int) -> Tensor:
-    """Tokens ``(B, width)``: each row's hard prompt, then its caption; the rest is arbitrary."""
+    """Return tokens ``(B, width)``: hard prompt, then caption; further values are arbitrary."""
     places = torch.arange(width, device=captions.device).expand(len(captions), -1)
     offsets = places - hard_lengths[:, None]
     words = captions.gather(1, offsets.clamp(0, captions.shape[1] - 1))

@@ -1,9 +1,9 @@
-"""Any image-to-text model of transformers as a captioner: GIT, BLIP-2, LLaVA, Qwen-VL, ...
+"""Vision-language models of transformers as captioners: GIT, BLIP-2, LLaVA, Qwen-VL and others.
 
-`self_check` looks whether such a model is trained and searched here as its own library does. Two
-captions of two photos of the data are read alone, padded together and with a shared prompt. The
-result is compared with the network's own forward pass on its processor's output for the whole text.
-A greedy search is held against the network's own ``generate``.
+`self_check` compares training and search with transformers' own code. Captions of two photos are
+read alone, padded together and with a shared prompt. Their losses are
+compared with the network's own forward pass on its processor's output for the whole text.
+A greedy search is compared with the network's own ``generate``.
 """
 
 from __future__ import annotations
@@ -54,44 +54,44 @@ from captioning.vision.prompt_tensors import PHOTO_KEYS, PREFIX, PromptedProcess
 
 CHECK_FILE = "model_check.json"  # in the run folder
 ROOM = 0.25  # share of the host's free memory that states of photos may take
-# Positions at once by which a device is at work, by its type.
+# Positions per pass that keep a device busy, by device type.
 POSITIONS = {"cpu": 1024}
 POSITIONS_ELSEWHERE = 16384
 log = logging.getLogger(__name__)
-# Largest differences in nats a token that rounding explains, by the type of the weights.
+# Maximum differences in nats per token that rounding explains, by type of the weights.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
 TENSOR_FLOAT = 0.01  # of float32 whose products a GPU rounds to 10 bits
-ALONE = "set loader.batch_size=1 and loader.eval_batch_size=1, or take another model"
+ALONE = "set loader.batch_size=1 and loader.eval_batch_size=1, or use another model"
 NUM_GREEDY = 4  # tokens that are searched
 
 
 class Vlm(AbstractCaptioner[SpeakerState]):
-    """A network of transformers with its own processor.
+    """Vision-language model of transformers with its own processor.
 
     Batches come from `captioning.data.batches.image_text.ImageTextReader`.
 
     Args:
         pretrained: hub name or folder of the model.
-        label_smoothing: smoothing of the loss that is back-propagated.
-        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
-        check: compare losses and tokens with the network's own before training, see
+        label_smoothing: label smoothing of the training loss.
+        checkpointing: recompute layers in the backward pass instead of storing their outputs.
+        check: compare losses and tokens with the network's own code before training, see
             `captioning.models.vlm`.
-        weights: type of the network's weights. Half precision halves their memory; fine-tune only
-            low-rank additions then (``model.lora``), which stay in single precision.
-        quantize: keep the weights of linear layers in 4 or 8 bits, see
-            `captioning.models.layers.quantized`; train low-rank additions then.
-        keep_image_states: keep a frozen image encoder's states of the training photos between
-            epochs, in the host's memory. ``"auto"``: where the family takes it, in a quarter of the
-            free memory; True: of all photos.
-        positions_at_once: positions of prompts and captions that go through the network at once in
-            training; larger batches go part by part, with the same gradient. ``"auto"``: 1,024 on a
-            CPU, 16,384 elsewhere; None: the whole batch at once.
-        feature_size: not used.
+        weights: data type of the network's weights. Half precision halves their memory; then
+            fine-tune only LoRA weights (``model.lora``), which stay in single precision.
+        quantize: store the weights of linear layers in 4 or 8 bits, see
+            `captioning.models.layers.quantized`; then train LoRA weights.
+        keep_image_states: cache a frozen image encoder's states of the training photos across
+            epochs in CPU memory. ``"auto"``: if the model supports it, in a quarter of the
+            free memory; True: for all photos.
+        positions_at_once: maximum positions of prompts and captions per pass in
+            training; larger batches are split, with the same gradient. ``"auto"``: 1,024 on a
+            CPU, 16,384 elsewhere; None: no split.
+        feature_size: unused.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such model.
-        ValueError: weights that are missing, a vocabulary of another size, or layers that cannot be
+        FileNotFoundError, ConnectionError: the model does not exist.
+        ValueError: missing weights, a vocabulary of another size, or layers that cannot be
             quantized.
         ModuleNotFoundError: a package of ``quantize`` is not installed.
     """
@@ -130,14 +130,14 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         self._left_out: set[str] = set()  # by the checkpoint that is being loaded
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
-        """What the processor made of the batch's photos.
+        """Return the processor's output for the batch's photos.
 
         Raises:
             ValueError: the batch comes from another reader.
         """
         tensors = {n: value for n, value in batch.extras.items() if n.startswith(PREFIX)}
         if not tensors:
-            raise ValueError("model=vlm reads photos by its own processor: choose features=vlm")
+            raise ValueError("model=vlm reads photos with its own processor: choose features=vlm")
         return tensors
 
     @functools.cached_property
@@ -146,7 +146,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return any(map(drops, self.network.modules()))
 
     def _frozen(self) -> dict[str, Tensor]:
-        """Weights that stay as they are and are not quantized, tied ones under all their names."""
+        """Frozen weights that are not quantized, with tied weights under all their names."""
         parameters = self.named_parameters(remove_duplicate=False)
         names = {name for name, value in parameters if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
@@ -156,7 +156,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return quantized.quantized_layers(self) if self.quantize else {}
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
-        """As of any module, without quantized weights: they come from ``pretrained``."""
+        """Return the module's state without quantized weights, which come from ``pretrained``."""
         tensors = super().state_dict(*args, **options)
         layers = {f"{options.get('prefix', '')}{name}" for name in self._quantized()}
         for name in [n for n in tensors if quantized.is_of_quantized(n, layers)]:
@@ -164,7 +164,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return tensors
 
     def train(self, mode: bool = True) -> Vlm:
-        """As of any module, but batch normalisation keeps the statistics that it came with.
+        """Set training mode, but keep the statistics of batch normalisation fixed.
 
         Otherwise a caption's loss would depend on the other photos of its batch.
         """
@@ -175,11 +175,11 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return self
 
     def setup(self, stage: str) -> None:
-        """Sum frozen weights up as they were read, before the trainer moves or converts them.
+        """Compute checksums of frozen weights before the trainer moves or converts them.
 
         Raises:
-            ValueError: ``keep_image_states=true`` where nothing can be kept, or a device that
-                cannot compute with quantized weights.
+            ValueError: ``keep_image_states=true`` is impossible, or the device does not
+                support quantized weights.
         """
         self._sums_of_frozen()
         if self.quantize:
@@ -189,13 +189,13 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             reader.known = None if self._states is None else self._states.prompts
 
     def _reader(self) -> Any:
-        """The reader of the training's photos; None where the data are of another kind."""
+        """Return the batch reader of the training; None for other data."""
         datamodule = self._datamodule()
         readers = [] if datamodule is None else datamodule.readers.values()
         return next((r for r in readers if hasattr(r, "processor")), None)
 
     def _datamodule(self) -> Any:
-        """Of the training; None where there is none."""
+        """Return the datamodule of the training; None outside of training."""
         return getattr(self._trainer, "datamodule", None)
 
     @property
@@ -230,7 +230,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     @contextmanager
     def rehearsing(self) -> Iterator[Callable[[], int]]:
-        """See `AbstractCaptioner.rehearsing`: states of photos are kept elsewhere for a while."""
+        """See `AbstractCaptioner.rehearsing`: cached photo states go to a temporary cache."""
         kept = self._states
         self._states = None if kept is None else kept.empty()
         try:
@@ -239,27 +239,27 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             self._states = kept
 
     def _keep_nothing(self) -> None:
-        """Stop keeping states of photos: each batch computes its own."""
+        """Stop caching photo states: each batch computes its own."""
         self._states = None
         if (reader := self._reader()) is not None:
             reader.known = None
 
     def _begin_keeping(self, samples: Sequence[Sample]) -> None:
-        """Keep states of photos from now on, where that is wanted and possible.
+        """Cache photo states from now on, if requested and possible.
 
         Raises:
-            ValueError: it is demanded, and impossible.
+            ValueError: caching is required but impossible.
         """
         if self.keep_image_states is False:
             return
-        reason = "weights are in shards" if self._is_sharded else unfit(self.parts)
+        reason = "weights are sharded" if self._is_sharded else unfit(self.parts)
         if not reason:
             room = ROOM * free_memory() if self.keep_image_states == "auto" else float("inf")
             number = len({sample.image_path for sample in samples})
             self._states = ImageStates(self.network, num_photos=number, room=room)
         elif self.keep_image_states is True:
             raise ValueError(
-                f"model.keep_image_states=true: {reason}, so nothing can be kept; set it to auto"
+                f"model.keep_image_states=true: {reason}, so caching is impossible; set it to auto"
             )
 
     def _check(self, datamodule: Any, processor: Any, path: Path) -> None:
@@ -272,19 +272,19 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if result.shared_differs:
             self.shares_prompts = False
             log.warning(
-                f"{result.family}: photo and prompt are computed for each caption apart, as losses "
-                f"of captions that share them differ by {result.shared:.2g} nats a token from the "
+                f"{result.family}: photo and prompt are computed for each caption separately, as "
+                f"losses with shared prompts differ by {result.shared:.2g} nats per token from the "
                 "network's own forward pass"
             )
         if self.trainer.is_global_zero:
             write_json(path, {**result.as_plain(), "states_differ": states_differ})
             log.info(
-                f"model.check: {result.family} is trained and searched as by transformers "
-                f"({time.perf_counter() - began:.0f} s; {path.name} has the figures)"
+                f"model.check: training and search of {result.family} agree with transformers "
+                f"({time.perf_counter() - began:.0f} s; details in {path.name})"
             )
 
     def _checked(self, datamodule: Any, processor: Any) -> tuple[SelfCheck, bool]:
-        """The check's result, and whether it had to leave out states of photos."""
+        """Return the check's result, and whether it ran without cached photo states."""
         loader = datamodule.loader
         options: dict[str, Any] = {
             "shares_prompts": self.shares_prompts and not self.checkpointing,
@@ -298,11 +298,11 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         except ValueError as error:
             self._keep_nothing()
             result = self_check(*given, **options)
-            log.warning(f"model.keep_image_states: {error}; so each batch computes them again")
+            log.warning(f"model.keep_image_states: {error}; each batch computes them again")
             return result, True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """As of any captioner, without frozen weights that are as ``pretrained`` has them."""
+        """Write a checkpoint without frozen weights that equal those of ``pretrained``."""
         super().on_save_checkpoint(checkpoint)
         sums = self._sums_of_frozen()
         frozen = {name: value for name, value in sums.items() if name not in self._changed}
@@ -311,7 +311,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights of another model, vocabulary, ``pretrained`` or ``quantize``.
+        """Raise an error for weights of another model, vocabulary, ``pretrained`` or ``quantize``.
 
         Raises:
             ValueError: the checkpoint does not belong to this model.
@@ -325,37 +325,37 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         changed = sorted(name for name, value in known.items() if value != saved[name])
         if changed:
             raise ValueError(
-                f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
-                f"has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
-                "folder that the run began with"
+                f"checkpoint was trained with other weights than model.pretrained={self.pretrained}"
+                f" has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
+                "folder with which the run began"
             )
         self._left_out = set(saved)
 
     def _refuse_another_kind(self, saved: Mapping[str, Any]) -> None:
-        """Refuse what was trained on a base of other bits: its additions would fit, and be wrong.
+        """Raise an error for LoRA weights trained with another quantization: they would be wrong.
 
         Args:
             saved: class, vocabulary and frozen weights of a checkpoint.
 
         Raises:
-            SettingError: ``quantize`` is not the checkpoint's.
+            SettingError: ``quantize`` differs from the checkpoint's.
         """
         kind = saved.get("quantize")
         if kind != self.quantize:
             was, here = kind or "null", self.quantize or "null"
             raise SettingError(
                 "model.quantize",
-                f"got {here}, and the weights to load were trained with model.quantize={was}",
-                f"set model.quantize={was}, or export that run and give its folder as "
+                f"is {here}, but the weights to load were trained with model.quantize={was}",
+                f"set model.quantize={was}, or export that run and set its folder as "
                 "model.pretrained",
             )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """As of any module; frozen weights that the checkpoint leaves out stay.
+        """Load weights; frozen weights that the checkpoint leaves out stay unchanged.
 
-        Frozen weights of a run that trained them (``start_from=``) are kept in checkpoints.
+        Checkpoints keep frozen weights of a run that trained them (``start_from=``).
         """
         sums = self._sums_of_frozen()
         kept = {n: v for n, v in self.state_dict().items() if n in sums or n in self._left_out}
@@ -363,7 +363,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if whole := [name for name in state_dict if quantized.is_of_quantized(name, layers)]:
             raise ValueError(
                 f"model.quantize={self.quantize}: the weights to load hold {len(whole)} tensors of "
-                f"layers that are quantized here, such as {whole[0]}; export that run and give its "
+                f"quantized layers, such as {whole[0]}; export that run and set its "
                 "folder as model.pretrained, or set model.quantize=null"
             )
         loaded = super().load_state_dict({**kept, **state_dict}, strict and not layers, assign)
@@ -373,7 +373,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 raise RuntimeError(
                     f"weights do not fit the model:\n\t{lost[0]} ({len(lost)} in all)"
                 )
-        # Shards have other sums; they are loaded when all has been trained.
+        # Shards have other checksums; they are loaded after training.
         given = {
             name: value
             for name, value in self._frozen().items()
@@ -383,8 +383,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return loaded
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of the captions' tokens and their end; the prompt has none."""
-        # An objective may ask for gradients by caption.
+        """Compute the cross-entropy of caption tokens and end tokens; prompts have no loss."""
+        # An objective may request gradients by caption.
         if not self.training or self.objective is not None:
             return self._losses(batch)
         return self.in_parts(batch, lambda part, _: self._losses(part))
@@ -392,7 +392,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     def in_parts(
         self, batch: Batch, losses: Callable[[Batch, Tensor], CaptionLosses]
     ) -> CaptionLosses:
-        """See `AbstractCaptioner.in_parts`; with a gradient, in parts of `positions_at_once`."""
+        """See `AbstractCaptioner.in_parts`; with gradients, in parts of `positions_at_once`."""
         parts = self._photo_parts(batch)
         if len(parts) < 2:
             return losses(batch, torch.arange(len(batch)))
@@ -400,7 +400,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return part_losses(batch, parts, losses, trained, drops=self._drops)
 
     def _photo_parts(self, batch: Batch) -> list[list[int]]:
-        """Photos of the batch's parts, where it trains in parts."""
+        """Return the photos of the batch's parts, if training is split."""
         device = batch.rows.device.type
         if not torch.is_grad_enabled() or self.positions_at_once is None:
             return []
@@ -415,7 +415,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return photo_parts(batch, most)
 
     def _losses(self, batch: Batch) -> CaptionLosses:
-        """Losses of captions that go through the network at once."""
+        """Return the losses of captions that go through the network together."""
         images = None if self._states is None else self._image_states(self._states, batch)
         if self._leaves_head_out:
             speaker = self.parts.speaker
@@ -425,7 +425,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 return head_caption_losses(speaker.head, states, batch, self.label_smoothing)
             except HeadNotLast as name:
                 log.info(
-                    f"{name} changes its logits after its last layer, so those of prompts and "
+                    f"{name} changes its logits after its last layer, so logits of prompts and "
                     "padding are computed, too"
                 )
                 self._leaves_head_out = False
@@ -433,19 +433,19 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return padded_caption_losses(logits, batch, self.label_smoothing)
 
     def _image_states(self, kept: ImageStates, batch: Batch) -> list[State]:
-        """Of the batch's photos."""
+        """Return the image states of the batch's photos."""
         host = batch.host.extras
         keys = host[PHOTO_KEYS].tolist() if PHOTO_KEYS in host else ()
         return kept.read(self._prompts(batch), host, keys)
 
     def _read(self, batch: Batch, images: Sequence[State] | None) -> Tensor:
-        """Logits ``(B, T + 1, V)``, or what the head reads, at each place before the next token."""
+        """Return logits ``(B, T + 1, V)``, or the head's input, before each next token."""
         tokens, exist = batch.caption_tokens()
         tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
         speaker = self.parts.speaker
-        # What is dropped must not depend on how many captions of a photo this process has.
+        # Dropout must not depend on how many captions of a photo this process has.
         wanted = len(batch) > len(batch.image_ids) or (self.training and self._drops)
-        # Checkpointed layers keep no memory of the prompts.
+        # Checkpointed layers do not cache the prompts.
         if wanted and not self.checkpointing:
             logits = self._shared(batch, captions, images)
             if logits is not None:
@@ -472,9 +472,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         captions: tuple[Tensor, Tensor],
         images: Sequence[State] | None,
     ) -> Tensor | None:
-        """As `_read`, the prompts read once for all captions of a photo.
+        """Compute `_read` with prompts read once for all captions of a photo.
 
-        None where the network's memory cannot be shared in training, which is logged once.
+        None if captions cannot share the network's memory in training, which is logged once.
         """
         if not self.shares_prompts:
             return None
@@ -484,8 +484,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             first, state = speaker.read_prompts(prompts, batch.image_index)
         if state.cache is None or (torch.is_grad_enabled() and changes_in_place(state.cache)):
             log.warning(
-                f"{type(self.network).__name__} keeps no memory of what it has read that captions "
-                "of a photo could share in training: each reads photo and prompt again"
+                f"{type(self.network).__name__} has no memory that captions of a photo can "
+                "share in training: each caption reads photo and prompt again"
             )
             self.shares_prompts = False
             return None
@@ -493,51 +493,51 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             return speaker.read_captions(first, state, *captions)
 
     def start(self, batch: Batch) -> SpeakerState:
-        """The memory before the first token; photos are read with it."""
+        """Return the memory before the first token; photos are read with it."""
         images = None
         if self._states is not None and PHOTO_KEYS in batch.host.extras:  # of training
             images = self._joined(self._image_states(self._states, batch))
         return self.parts.speaker.start(self.parts.prompts(self._prompts(batch), images))
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
-        """Log-probabilities of the next token; the first call reads photos and prompts."""
+        """Return log-probabilities of the next token; the first call reads photos and prompts."""
         return self.parts.speaker.step(tokens, state)
 
     def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
-        """As `step`, before the softmax."""
+        """Return logits instead of log-probabilities; otherwise as `step`."""
         return self.parts.speaker.next_logits(tokens, state)
 
     def attend_step(
         self, tokens: Tensor, state: SpeakerState
     ) -> tuple[Tensor, SpeakerState, Tensor | None]:
-        """As `step`, with the network's own cross-attention, where it has one to the photo."""
+        """Make a `step`, and return the network's cross-attention to the photo, if it has one."""
         if self.attends:
             return self.parts.attend_step(tokens, state)
         return super().attend_step(tokens, state)
 
     def low_rank_layers(self) -> list[str]:
-        """All linear layers of the language model, without its head and the router of experts."""
+        """Return all linear layers of the language model, except head and expert routers."""
         return self.parts.language_layers(self)
 
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
     ) -> Generated:
-        """Captions by the network's own ``generate``, see `Speaker.generate_tokens`."""
+        """Generate captions with the network's own ``generate``, see `Speaker.generate_tokens`."""
         return self.parts.speaker.generate_tokens(state, end_ids=end_ids, **settings)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write network and processor in transformers' format, low-rank additions merged."""
+        """Write network and processor in transformers' format, with LoRA weights merged."""
         network: Any = merged_low_rank(self.network)
         network.save_pretrained(folder)
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """The networks of `save_pretrained` by the prefix of their names there."""
+        """Return the networks of `save_pretrained` by name prefix."""
         return {"": self.network}
 
 
 def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -> Any:
-    """The network of a folder, its linear layers quantized where a kind is given."""
+    """Load the network of a folder, with quantized linear layers if a kind is given."""
     if kind is None:
         return load_image_text(pretrained, dtype=dtype)
     quantized.check_quantizable(image_text_folder(pretrained), kind, pretrained)
@@ -546,7 +546,7 @@ def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -
         network = load_image_text(pretrained, dtype=dtype, **options)
     except ValueError as error:
         raise ValueError(
-            f"model.quantize={kind}: transformers does not read the model so ({error}); set it to "
+            f"model.quantize={kind}: transformers cannot load the model so ({error}); set it to "
             f"{'nf4' if kind == 'int8' else 'int8'} or null"
         ) from error
     quantized.prepare(network, kind, pretrained)
@@ -554,24 +554,24 @@ def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -
 
 
 def _sum(value: Tensor) -> int:
-    """A checksum that tells tensors apart; exact, so the order of summation is irrelevant."""
+    """Return an exact checksum of a tensor, independent of the order of summation."""
     return int(value.contiguous().view(torch.uint8).sum(dtype=torch.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheck:
-    """The compared values, in nats a token.
+    """Compared values, in nats per token.
 
     Attributes:
-        family: family of the model, as its config names it.
-        alone: largest difference between the loss of a caption read alone and the network's own
+        family: model family, as named in the config.
+        alone: maximum difference between a caption's loss alone and the network's own
             loss.
-        padded: the same of captions of two photos padded together.
-        shared: the same of captions that share the prompt of a photo; None: they never do.
-        greedy: largest amount by which a token of ``generate`` is less likely here than the
+        padded: maximum difference for captions of two photos padded together.
+        shared: maximum difference for captions that share a photo's prompt; None: never shared.
+        greedy: maximum amount by which a token of ``generate`` is less likely here than the
             likeliest one.
-        photo: smallest change of a caption's loss when its photo is replaced by its negative.
-        shared_differs: whether rounding does not explain ``shared``, so that each caption must read
+        photo: minimum change of a caption's loss when its photo is replaced by its negative.
+        shared_differs: whether ``shared`` exceeds rounding, so each caption must read
             photo and prompt separately in training.
     """
 
@@ -584,7 +584,7 @@ class SelfCheck:
     shared_differs: bool
 
     def as_plain(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """Return plain values for a file."""
         return asdict(self)
 
 
@@ -598,20 +598,20 @@ def self_check(
     shares_prompts: bool = True,
     one_by_one: bool = False,
 ) -> SelfCheck:
-    """Compare two captions' losses and the first greedy tokens with the network's own.
+    """Compare two captions' losses and the first greedy tokens with the network's own code.
 
     Args:
         model: model in evaluation mode, on its device.
-        parts: the model's network.
-        processor: processor of its photos.
-        samples: samples of the training split; two of different photos are read.
+        parts: network of the model.
+        processor: processor of the photos.
+        samples: training samples, of which two with different photos are used.
         shares_prompts: whether captions of a photo share its prompt in training.
-        one_by_one: whether every batch has one caption and one photo, so that none is padded.
+        one_by_one: whether every batch has one caption and one photo, without padding.
 
     Raises:
-        ValueError: a difference that rounding does not explain; names the family, the differing
-            value and the difference. Where only captions that share a prompt differ, the result
-            says so.
+        ValueError: a difference that rounding does not explain; the message names the family,
+            the value and the difference. If only captions with a shared prompt differ, the result
+            says so instead.
     """
     batches = _Batches(model, parts, processor, _chosen(samples, model))
     family, most = parts.kind, tolerance(parts.network)
@@ -644,7 +644,7 @@ def self_check(
 
 
 def tolerance(network: Any) -> float:
-    """Largest difference in nats a token that rounding explains."""
+    """Return the maximum difference in nats per token that rounding explains."""
     if network.dtype != torch.float32:
         return TOLERANCES[network.dtype]
     rounds_products = torch.get_float32_matmul_precision() != "highest"
@@ -660,39 +660,39 @@ def _most(losses: Tensor, own: Tensor) -> float:
 def _refuse(
     family: str, what: str, difference: float, most: float, remedy: str = "take another model"
 ) -> None:
-    """Raise where a difference is more than rounding."""
+    """Raise an error if a difference exceeds rounding."""
     if not difference <= most:
         raise ValueError(
             f"model.pretrained: {family}: {what} differs by {difference:.2g} nats a token from the "
-            f"network's own forward pass (at most {most:.2g}), so training would be wrong; "
+            f"network's own forward pass (limit {most:.2g}), so training would be wrong; "
             f"{remedy}, or set model.check=false to train all the same"
         )
 
 
 def _refuse_photos(family: str, changed: Tensor, most: float) -> None:
-    """Raise where a photo does not change its caption's loss, or changes another caption's.
+    """Raise an error if a photo does not affect its caption's loss, or affects another's.
 
     Args:
         family: the model's family.
-        changed: ``(1 or 2,)`` by how much losses change when the first one's photo is replaced.
-        most: what rounding explains.
+        changed: ``(1 or 2,)`` changes of losses when the first caption's photo is replaced.
+        most: maximum change that rounding explains.
     """
     if not changed[0] > 0:
         raise ValueError(
             f"model.pretrained: {family}: the loss of a caption stays the same when its photo is "
-            "replaced by its negative, so the photo is not read; check the model's processor and "
+            "replaced by its negative, so the model ignores the photo; check its processor and "
             "model.prompt, or set model.check=false to train all the same"
         )
     if len(changed) > 1 and float(changed[1]) > most:
         raise ValueError(
             f"model.pretrained: {family}: the loss of a caption changes by {float(changed[1]):.2g} "
-            "nats a token when the photo of another one is replaced; this family is not read right "
-            f"in batches: {ALONE}, or set model.check=false to train all the same"
+            "nats per token when another caption's photo is replaced; batches of this model "
+            f"are read wrongly: {ALONE}, or set model.check=false to train all the same"
         )
 
 
 def _chosen(samples: Sequence[Sample], model: AbstractCaptioner[SpeakerState]) -> list[Sample]:
-    """Two samples of different photos, whose captions have different lengths if any do."""
+    """Return two samples of different photos, with captions of different lengths if possible."""
     first = samples[0]
     others = [sample for sample in samples[:200] if sample.image_id != first.image_id]
     length = len(model.tokenizer.encode(first.caption))
@@ -701,12 +701,12 @@ def _chosen(samples: Sequence[Sample], model: AbstractCaptioner[SpeakerState]) -
 
 
 class _Batches:
-    """The same photos and captions in different company.
+    """Batches of the same photos and captions in different combinations.
 
     Args:
         model: the captioner.
-        parts: its network.
-        processor: processor of its photos.
+        parts: network of the captioner.
+        processor: processor of the photos.
         samples: samples of different photos.
     """
 
@@ -724,7 +724,7 @@ class _Batches:
         self.device, self.dtype = parts.network.device, parts.network.dtype
 
     def losses(self, numbers: Sequence[int], *, negative: int | None = None) -> Tensor:
-        """The effect of one photo's negative on captions of other photos in its batch."""
+        """Return captions' losses in one batch, one photo replaced by its negative if given."""
         photos = [self.photos[number] for number in numbers]
         if negative is not None:
             photos[negative] = ImageOps.invert(photos[negative])
@@ -732,16 +732,16 @@ class _Batches:
         return self.model.losses(self._batch(photos, captions, range(len(numbers)))).per_sample
 
     def shared_losses(self, numbers: Sequence[int]) -> Tensor:
-        """Of captions as those of the first photo, which has one more."""
+        """Return losses of captions as if all belonged to the first photo, which has one more."""
         captions = [*(self.captions[number] for number in numbers), self.captions[0]]
         batch = self._batch(self.photos[:1], captions, [0] * len(captions))
         return self.model.losses(batch).per_sample[:-1]
 
     def own_loss(self, number: int, *, photo: int | None = None) -> Tensor:
-        """The mean loss of a caption's tokens and end by the network's own forward pass.
+        """Return a caption's mean loss over tokens and end, by the network's own forward pass.
 
         Args:
-            number: the caption's number.
+            number: number of the caption.
             photo: number of the photo; None: the caption's own.
         """
         picture = self.photos[number if photo is None else photo]
@@ -750,7 +750,7 @@ class _Batches:
         return functional.cross_entropy(logits.float(), caption)
 
     def _own_logits(self, photo: Image.Image, text: str, caption: Tensor) -> Tensor:
-        """``(T, V)`` of one call of the network, on what its processor makes of the whole text."""
+        """Return logits ``(T, V)`` of one network call on the processor's whole-text output."""
         parts, form = self.parts, self.processor.format
         prompt = self._read(photo)
         if not (parts.reads_photos or parts.speaker.start_ids):
@@ -759,13 +759,13 @@ class _Batches:
             if torch.equal(whole[f"{PREFIX}input_ids"], ids):
                 inputs = {name.removeprefix(PREFIX): value for name, value in whole.items()}
                 return parts.network(**inputs, use_cache=False).logits[0, -len(caption) :]
-        # A separate text, or one whose tokens depend on the text around it.
+        # A separate text, or a text whose tokens depend on the text around it.
         inputs = parts.prompts(self._on_device(self.processor.joined([self._read(photo)])))
         exist = torch.ones_like(caption[None, :-1], dtype=torch.bool)
         return parts.speaker.read(inputs, caption[None, :-1], exist)[0]
 
     def greedy_gap(self, numbers: Sequence[int]) -> float:
-        """How much less likely the tokens of ``generate`` are than the likeliest ones here."""
+        """Return by how much ``generate``'s tokens are less likely than the likeliest here."""
         photos = [self.photos[number] for number in numbers]
         batch = self._batch(photos, [self.captions[number] for number in numbers], numbers)
         gap = 0.0
@@ -779,7 +779,7 @@ class _Batches:
         return gap
 
     def _generated(self, photo: Image.Image) -> list[int]:
-        """The first tokens of the network's own greedy search for one photo, up to an end."""
+        """Return the first tokens of the network's own greedy search for a photo, up to an end."""
         words = self.model.tokenizer
         ends = (words.eos_id, *words.further_ends)
         tokens, _ = self.parts.speaker.generate_tokens(
@@ -799,7 +799,7 @@ class _Batches:
         return self._on_device(self.processor.read_photo(photo, text))
 
     def _on_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Pixels in the type of the weights."""
+        """Move tensors to the device, with pixels in the type of the weights."""
         return {
             name: value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
             for name, value in tensors.items()

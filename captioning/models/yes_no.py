@@ -1,4 +1,4 @@
-"""A question to an image-to-text model: does this caption describe the photo?"""
+"""Scorer that asks an image-to-text model whether a caption describes the photo."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ ANSWERS = ("yes", "no")
 
 
 class YesNoScorer:
-    """The probability of "yes" against "no" as the answer's first token; a `PairScorer`.
+    """Probability of "yes" against "no" as the answer's first token; a `PairScorer`.
 
-    The probability of all spellings of "yes" (small and capital letters, with and without a space
-    before it) is divided by the probability of both answers.
+    The probability of all spellings of "yes" (lower and upper case, with and without a leading
+    space) is divided by the probability of both answers.
 
     Args:
         network: an image-to-text model.
-        processor: processor of its photos, prompted with the question.
+        processor: processor of the photos, with the question as prompt.
         identity: hash of the weights.
-        space: name of the weights.
+        space: name of the weights, used in score names.
         precision: the network's precision.
-        batch_size: pairs at once.
+        batch_size: number of pairs per batch.
         device: device of the network.
 
     Raises:
-        ValueError: the tokenizer does not tell "yes" from "no".
+        ValueError: the tokenizer's first tokens do not distinguish "yes" from "no".
     """
 
     is_probability = True
@@ -67,11 +67,11 @@ class YesNoScorer:
         device: str = "auto",
     ) -> None:
         yes, no = (_first_tokens(processor.processor.tokenizer, answer) for answer in ANSWERS)
-        # A token that both begin with, such as a space, tells nothing.
+        # A token that begins both answers, such as a space, is useless.
         self._answers = sorted(yes - no), sorted(no - yes)
         if not all(self._answers):
             raise ValueError(
-                f"{space}: its tokenizer has no first tokens that tell yes from no; use a model "
+                f"{space}: the tokenizer's first tokens do not separate yes from no; use a model "
                 "of English text, or matching=blip_itm"
             )
         self._place = Resident(network, device=device, precision=precision)
@@ -81,21 +81,21 @@ class YesNoScorer:
 
     @property
     def name(self) -> str:
-        """See `PairScorer`."""
+        """Name of the score with the weights' name; see `PairScorer`."""
         return f"probability of yes ({self._space})"
 
     @property
     def identity(self) -> str:
-        """See `PairScorer`."""
+        """Cache key of question, weights and precision; see `PairScorer`."""
         question = self._processor.format.text
         return f"yes-no {self._weights} {str(self._place.dtype)[6:]} {question!r}"
 
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
-        """Scores in [0, 1]; see `PairScorer`."""
+        """Return probabilities in [0, 1]; see `PairScorer`."""
         pairs = zip((photos[number] for number in photo_of), captions, strict=True)
-        # Read by one thread while the network works: a processor is none for two.
+        # Read by one thread while the network works: a processor is not thread-safe.
         inputs = done_ahead(self._read, pairs, threads=1, most_ahead=2 * self._batch_size)
         scores = torch.empty(len(captions))
         with closing(inputs), self._place.used():
@@ -108,7 +108,7 @@ class YesNoScorer:
         return self._processor.read_photo(photo, self._question(caption))
 
     def _question(self, caption: str) -> str:
-        """The prompt of one pair; a caption cannot hold the marks that prompts are made of."""
+        """Return the prompt of a pair, without special markers inside the caption."""
         for mark in self._processor.processor.tokenizer.all_special_tokens:
             caption = caption.replace(mark, " ")
         return self._processor.format.text.replace(MARK, " ".join(caption.split()))
@@ -121,14 +121,14 @@ class YesNoScorer:
         return torch.sigmoid(yes - no).cpu()
 
     def release(self) -> None:
-        """Leave the device; the next call comes back."""
+        """Move the network to the CPU; the next call moves it back."""
         self._place.release()
 
 
 def _of_one_length(
     inputs: Iterable[dict[str, Tensor]], size: int
 ) -> Iterator[tuple[list[int], list[dict[str, Tensor]]]]:
-    """Batches of prompts of one length, with their places: padding changes some networks."""
+    """Yield batches of prompts of equal length, because padding changes some networks."""
     waiting: dict[int, list[tuple[int, dict[str, Tensor]]]] = defaultdict(list)
     for place, tensors in enumerate(inputs):
         length = tensors[TOKENS].shape[1]
@@ -142,7 +142,7 @@ def _of_one_length(
 
 
 def _first_tokens(tokenizer: Any, answer: str) -> set[int]:
-    """First tokens of all spellings of an answer."""
+    """Return the first tokens of all spellings of an answer."""
     words = (answer, answer.capitalize(), answer.upper())
     texts = [space + word for word in words for space in ("", " ")]
     all_ids = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
@@ -159,28 +159,28 @@ def build_yes_no(
     batch_size: PositiveInt = 8,
     device: Device = "auto",
 ) -> YesNoScorer:
-    """The question to any image-to-text model of transformers, its weights from safetensors alone.
+    """Build the scorer from an image-to-text model of transformers, with safetensors only.
 
     Args:
         name: hub name or folder.
-        question: question with ``{caption}`` in the caption's place.
+        question: question with the placeholder ``{caption}``.
         template: options of the model's chat template.
         precision: ``"auto"``: half precision on a GPU.
-        batch_size: pairs at once.
+        batch_size: number of pairs per batch.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError, ConnectionError: no such model.
-        ValueError: a question without ``{caption}``, weights that are missing, a processor that
-            does not fit, or a tokenizer that does not tell the answers apart.
+        FileNotFoundError, ConnectionError: the model does not exist.
+        ValueError: a question without ``{caption}``, missing weights, a wrong
+            processor, or a tokenizer that does not distinguish the answers.
     """
     if MARK not in question:
-        raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
+        raise ValueError(f"question must hold the placeholder {MARK}: got {question!r}")
     kind = model_kind(image_text_folder(name))
     if kind in PHOTOS_ALONE:
         raise SettingError(
             Setting("name", name),
-            f"{kind} models read photos alone and cannot be asked about a caption",
+            f"{kind} models accept no text, so they cannot be asked about a caption",
             "choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma",
         )
     processor = PromptedProcessor(pretrained=name, prompt=question, template=template)

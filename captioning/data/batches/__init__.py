@@ -1,1 +1,1 @@
-"""Turns samples into batches: the data set, its loaders, and further inputs of models."""
+"""Turn samples into batches: dataset, loaders, and further model inputs."""

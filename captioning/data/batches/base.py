@@ -1,4 +1,4 @@
-"""Inputs of a batch beside its captions' tokens: one reader for each kind of tensor."""
+"""Interface of batch readers, which add tensors to a batch besides the captions' tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ tensors of earlier readers."""
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """The data that a reader has before it reads batches.
+    """Data of an epoch that a reader gets before it reads batches.
 
     Attributes:
         stage: ``"train"``; ``"probe"``: the training samples once more, without anything random;
@@ -58,7 +58,7 @@ class Epoch:
 
 @loadable
 class AbstractBatchReader(ABC):
-    """Gives batches some of their tensors.
+    """Base class of readers that add tensors to batches.
 
     Attributes:
         fixes_captions: whether its tensors depend on all captions of the epoch, so that none may
@@ -69,25 +69,25 @@ class AbstractBatchReader(ABC):
 
     @property
     def pictures(self) -> str:
-        """Form of the pictures that it gives, see `Epoch.pictures`; empty for none."""
+        """Form of the pictures that the reader adds, see `Epoch.pictures`; empty for none."""
         return ""
 
     @property
     def refuses_photos(self) -> str:
-        """Why training can use no photos beside the rosters'; empty if they can."""
+        """Why training cannot use photos outside the rosters; empty if it can."""
         return ""
 
     def check_photos(self, paths: Iterable[Path]) -> None:
-        """Look for photos that it cannot read, before anything is trained on them.
+        """Check, before training, that the reader can read all photos.
 
         Raises:
-            ValueError: there are some; names them.
+            ValueError: unreadable photos; the message names them.
         """
         del paths  # most readers bring photos of any form to one size
 
     @abstractmethod
     def open(self, epoch: Epoch) -> Read | None:
-        """The function that reads the batches of an epoch; None: this reader gives them nothing.
+        """Return a function that reads the batches of an epoch; None: the reader adds nothing.
 
         A tensor with the name of a field of `captioning.types.Batch` becomes that field, any other
         goes into ``Batch.extras``.
@@ -98,7 +98,7 @@ class AbstractBatchReader(ABC):
 
 
 def of_captions(function: Callable[[Sequence[Sample]], Tensors]) -> Read:
-    """Turns a function of captions into one that reads a batch by its captions alone."""
+    """Wrap a function of captions as a reader of whole batches."""
     return partial(_read_captions, function)
 
 

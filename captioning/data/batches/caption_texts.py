@@ -36,7 +36,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class TextBlock:
-    """Values of N captions.
+    """Embeddings and entities of N captions, in memory or in a mapped file.
 
     Attributes:
         embeddings: ``(N, E) float16``.
@@ -52,7 +52,7 @@ class TextBlock:
 
     @classmethod
     def build(cls, embeddings: Tensor, entities: Sequence[Sequence[int]]) -> TextBlock:
-        """A block in memory.
+        """Build a block in memory.
 
         Args:
             embeddings: ``(N, E)``.
@@ -65,7 +65,7 @@ class TextBlock:
 
     @classmethod
     def open(cls, path: Path, *, number: int) -> TextBlock:
-        """The block that `save` wrote, mapped into memory.
+        """Map a block that `save` wrote into memory.
 
         Raises:
             ValueError: the file is damaged, or has another number of captions.
@@ -74,13 +74,13 @@ class TextBlock:
         try:
             block, check = cls._mapped(path)
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{path}: damaged ({error})") from error
+            raise ValueError(f"{path} is damaged ({error})") from error
         if [tensor.ndim for tensor in block._tensors().values()] != [2, 1, 1]:
-            raise ValueError(f"{path}: damaged (its tensors have wrong shapes)")
+            raise ValueError(f"{path} is damaged (its tensors have wrong shapes)")
         if len(block) != number:
-            raise ValueError(f"{path}: damaged (it has {len(block)} captions, not {number})")
+            raise ValueError(f"{path} is damaged (it has {len(block)} captions, not {number})")
         if block._check() != check:
-            raise ValueError(f"{path}: damaged (its checksum differs)")
+            raise ValueError(f"{path} is damaged (its checksum differs)")
         # map again: pages that the check read would count as this process's memory
         del block
         return cls._mapped(path)[0]
@@ -97,7 +97,7 @@ class TextBlock:
         return block, int(content["check"])
 
     def save(self, path: Path) -> TextBlock:
-        """Write the block; the file appears in full or not at all. Returns the mapped block.
+        """Write the block atomically, and return it mapped from the file.
 
         Raises:
             OSError: the folder cannot be written, or the disk is full.
@@ -117,7 +117,7 @@ class TextBlock:
         return _rebuilt, (self._tensors(),)
 
     def row(self, row: int) -> list[int]:
-        """Entities of a caption."""
+        """Return the entities of a caption."""
         start = int(self.ends[row - 1]) if row else 0
         return self.entities[start : int(self.ends[row])].tolist()
 
@@ -142,7 +142,7 @@ def _rebuilt(tensors: dict[str, Tensor]) -> TextBlock:
 
 
 class TextTable:
-    """Blocks one after the other; their captions' rows count on."""
+    """Concatenated blocks with consecutive rows of captions."""
 
     def __init__(self) -> None:
         self.blocks: list[TextBlock] = []
@@ -152,12 +152,12 @@ class TextTable:
         return self._ends[-1] if self._ends else 0
 
     def append(self, block: TextBlock) -> None:
-        """Add the rows of a block."""
+        """Append the rows of a block."""
         self.blocks.append(block)
         self._ends.append(len(self) + len(block))
 
     def embeddings(self, rows: Sequence[int]) -> Tensor:
-        """``(len(rows), E) float16``."""
+        """Return embeddings ``(len(rows), E) float16``."""
         numbers, inside = self._places(rows)
         chosen = torch.empty(len(rows), self.blocks[0].embeddings.shape[1], dtype=torch.float16)
         for number in np.unique(numbers):
@@ -166,7 +166,7 @@ class TextTable:
         return chosen
 
     def entities(self, rows: Sequence[int]) -> Tensor:
-        """``(len(rows), M) int64``, -1 behind the last of each row."""
+        """Return entities ``(len(rows), M) int64``, padded with -1."""
         numbers, inside = self._places(rows)
         entities = [
             self.blocks[number].row(row)
@@ -178,7 +178,7 @@ class TextTable:
         )
 
     def _places(self, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Block of each row, and the row within it."""
+        """Return the block of each row, and the row within the block."""
         chosen, ends = np.asarray(rows, dtype=np.int64), np.asarray(self._ends)
         numbers = np.searchsorted(ends, chosen, side="right")
         starts = np.concatenate([[0], ends[:-1]])
@@ -188,10 +188,10 @@ class TextTable:
 def kept_blocks(
     folder: Path | None, *, sizes: Sequence[int], make: Callable[[int], TextBlock]
 ) -> list[TextBlock]:
-    """Blocks from the files of a folder; those that are missing or damaged are made and saved.
+    """Load blocks from a folder; compute and save blocks that are missing or damaged.
 
-    One process makes them, others wait. A killed one has saved all blocks but its last. Where the
-    folder cannot be written, or has no locks, blocks stay in memory, with a warning.
+    One process computes them while others wait. If it is killed, only its last block is lost. If
+    the folder cannot be written, or has no locks, blocks stay in memory, with a warning.
 
     Args:
         folder: folder of these blocks alone, named by all inputs of their values; None: no folder.
@@ -225,7 +225,7 @@ def _read(
     blocks: Sequence[TextBlock | None],
     tell: Callable[[str], None] | None = None,
 ) -> list[TextBlock | None]:
-    """``blocks``, with good files in the place of None."""
+    """Fill missing entries of ``blocks`` with blocks read from intact files."""
     read = list(blocks)
     for number, size in enumerate(sizes):
         path = _path(folder, number)
@@ -235,12 +235,12 @@ def _read(
             read[number] = TextBlock.open(path, number=size)
         except (ValueError, OSError) as error:
             if tell is not None:
-                tell(f"{error}: it is made again")
+                tell(f"{error}: the block is computed again")
     return read
 
 
 def _locked(stack: ExitStack, folder: Path) -> Path | None:
-    """The folder, locked; None, with a warning, if it cannot be."""
+    """Lock a folder and return it; None, with a warning, if it cannot be locked."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder.with_suffix(".lock")
@@ -253,7 +253,7 @@ def _locked(stack: ExitStack, folder: Path) -> Path | None:
 
 
 def _saved(folder: Path, number: int, block: TextBlock) -> tuple[TextBlock, Path | None]:
-    """The block, mapped from its file; without a folder, if it cannot be written."""
+    """Save and map a block; without a folder, or if writing fails, keep it in memory."""
     try:
         return block.save(_path(folder, number)), folder
     except OSError as error:
@@ -262,7 +262,7 @@ def _saved(folder: Path, number: int, block: TextBlock) -> tuple[TextBlock, Path
 
 
 def _warn(error: OSError) -> None:
-    log.warning(f"embeddings of captions cannot be kept for later starts: {error}")
+    log.warning(f"embeddings of captions cannot be cached for later runs: {error}")
 
 
 AT_ONCE = 4096  # captions between two calls of the encoder
@@ -272,7 +272,7 @@ FORMAT = 1  # another one wherever this project makes other values of a caption
 
 
 class CaptionTexts(AbstractBatchReader):
-    """Embeddings and entities of captions; every distinct caption is computed once.
+    """Batch reader of caption embeddings and entities; each distinct caption is computed once.
 
     In training on captions alone, batches have them in the place of pictures. Captions are embedded
     as sentences (`as_sentence`), as the language model reads them. Values are kept as ``float16``:
@@ -312,11 +312,11 @@ class CaptionTexts(AbstractBatchReader):
 
     @property
     def refuses_photos(self) -> str:
-        """Photos are not read."""
-        return "it is trained on captions alone, without photos: choose corpus=none"
+        """Explain that photos are not read."""
+        return "the model is trained on captions without photos: choose corpus=none"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Computes the values of all samples at once, which is faster than batch by batch."""
+        """Compute the values of all samples at once, which is faster than batch by batch."""
         if epoch.has_photos:
             return None
         roster = epoch.roster
@@ -329,7 +329,7 @@ class CaptionTexts(AbstractBatchReader):
         return of_captions(self)
 
     def __call__(self, samples: Sequence[Sample]) -> Tensors:
-        """Tensors with a row for each sample, as `Batch.extras` holds them.
+        """Return tensors with one row per sample, for `Batch.extras`.
 
         Returns:
             ``text_embeddings (N, E) float16``, and with a parser ``text_entities (N, M) int64``:
@@ -344,17 +344,17 @@ class CaptionTexts(AbstractBatchReader):
         return tensors
 
     def _row(self, sample: Sample) -> int:
-        """The sample's row in the table; -1: its caption is not there."""
+        """Return a sample's row in the table; -1 if its caption is not in the table."""
         if sample.row < len(self._known) and self._known[sample.row].caption == sample.caption:
             return int(self._known_rows[sample.row])
         return self._rows.get(sample.caption, -1)
 
     def _unknown(self, samples: Sequence[Sample]) -> dict[str, None]:
-        """Captions without a row, in order."""
+        """Return captions without a row, in order."""
         return dict.fromkeys(sample.caption for sample in samples if self._row(sample) < 0)
 
     def _know(self, roster: Roster, encoder: TextEmbedder) -> None:
-        """Take all captions of a roster into the table, from files where they are there."""
+        """Add all captions of a roster to the table, from cached files if possible."""
         if self._known is roster.samples:
             return
         rows: dict[str, int] = {}
@@ -371,21 +371,21 @@ class CaptionTexts(AbstractBatchReader):
         self._known, self._known_rows = roster.samples, known_rows
 
     def _key(self, roster: Roster, encoder: TextEmbedder) -> str:
-        """Name of the files of a roster: of all that their values depend on."""
+        """Return the cache key of a roster, which covers all inputs of the values."""
         parser = self._parser and getattr(self._parser, "fingerprint", self._parser.name)
         content = [FORMAT, AT_ONCE, BLOCK, roster.fingerprint, encoder.identity, parser]
         text = json.dumps([*content, list(self._numbers)])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def _find(self, captions: dict[str, None]) -> None:
-        """Take captions that other samples of the roster have, such as siblings', from these."""
+        """Copy the values of captions that other samples of the roster have."""
         for sample, row in zip(self._known, self._known_rows.tolist(), strict=True):
             if sample.caption in captions:
                 self._rows[sample.caption] = row
                 del captions[sample.caption]
 
     def _add(self, captions: Iterable[str]) -> None:
-        """Compute captions that the table lacks."""
+        """Compute captions missing in the table."""
         captions = iter(captions)
         while chunk := list(islice(captions, AT_ONCE)):
             first = len(self._table)
@@ -393,7 +393,7 @@ class CaptionTexts(AbstractBatchReader):
             self._rows |= {caption: first + number for number, caption in enumerate(chunk)}
 
     def _block(self, captions: Sequence[str]) -> TextBlock:
-        """Values of captions, in groups of always the same size, as bits depend on the group."""
+        """Compute captions in groups of constant size, because results depend on the group size."""
         embeddings, entities = [], []
         for start in range(0, len(captions), AT_ONCE):
             chunk = captions[start : start + AT_ONCE]

@@ -1,4 +1,4 @@
-"""Control signals of captions, read off their own grounded phrases."""
+"""Control signals of captions, derived from their grounded phrases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_FEW = 0.1  # share of their regions that must have a match
 
 
 class MatchedControls:
-    """Gives batches ``controls`` that ask for regions of imported features.
+    """Batch reader of control signals that request regions of imported features.
 
     An annotated region is replaced by the imported box that overlaps it most, as in CIC-BART's code
     (features of the annotated boxes themselves give the same box). Two that map to one box are
@@ -42,14 +42,14 @@ class MatchedControls:
     def __call__(
         self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
     ) -> Tensors:
-        """Controls of a batch that has ``boxes (I, R, 4)``, the whole photo first."""
+        """Return the control signals of a batch with ``boxes (I, R, 4)``, the whole photo first."""
         for number, photo in enumerate(photos):
             if photo.image_id not in self._matches:
                 self._matches[photo.image_id] = self._match(photo, boxes_of(batch, number))
         return {"controls": tuple(map(self._translated, captions))}
 
     def check(self, epoch: Epoch) -> None:
-        """Refuse features whose boxes hardly ever match annotated regions.
+        """Raise an error if the features' boxes hardly match the annotated regions.
 
         Raises:
             ValueError: too few of the regions that the first photos' captions ask for match.
@@ -64,9 +64,9 @@ class MatchedControls:
         share = sum(match != NO_MATCH for match in matches) / max(len(matches), 1)
         if share < TOO_FEW:
             raise ValueError(
-                f"of {len(matches)} annotated regions of the first {len(photos)} photos "
-                f"{share:.0%} overlap a box of the imported features by {self.min_overlap:g}: are "
-                "these features of these photos? control.min_overlap=0 takes the nearest boxes"
+                f"only {share:.0%} of {len(matches)} annotated regions of the first {len(photos)} "
+                f"photos overlap an imported box by {self.min_overlap:g}: do these features belong "
+                "to these photos? control.min_overlap=0 takes the nearest boxes"
             )
 
     def _translated(self, sample: Sample) -> Control:
@@ -80,7 +80,7 @@ class MatchedControls:
         return replace(control, regions=tuple(regions))
 
     def _match(self, photo: Sample, boxes: np.ndarray) -> tuple[int, ...]:
-        """The row of each annotated region among ``boxes``, or `NO_MATCH`."""
+        """Return the row in ``boxes`` of each annotated region, or `NO_MATCH`."""
         if not photo.regions:
             return ()
         overlaps = region_overlaps(photo, boxes)
@@ -90,7 +90,7 @@ class MatchedControls:
 
 
 def region_overlaps(photo: Sample, boxes: np.ndarray) -> np.ndarray:
-    """Intersection over union ``(n, m)`` of a photo's annotated regions and m other boxes.
+    """Return the intersection over union ``(n, m)`` of annotated regions and m other boxes.
 
     Args:
         boxes: ``(m, 4)`` in shares of the photo's sides.
@@ -104,7 +104,7 @@ def region_overlaps(photo: Sample, boxes: np.ndarray) -> np.ndarray:
 
 
 def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Intersection over union ``(n, m)`` of boxes ``(n, 4)`` and ``(m, 4)``: x1, y1, x2, y2."""
+    """Return the intersection over union ``(n, m)`` of boxes ``(n, 4)`` and ``(m, 4)``."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:], second[None, :, 2:])
     shared = (high - low).clip(0).prod(-1)
@@ -114,7 +114,7 @@ def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def boxes_of(batch: Tensors, number: int) -> np.ndarray:
-    """Boxes ``(m, 4)`` of the ``number``-th photo of a batch, without padding."""
+    """Return the boxes ``(m, 4)`` of the ``number``-th photo of a batch, without padding."""
     boxes: Tensor = batch["boxes"][number]
     mask: Tensor | None = batch["region_mask"]
     return (boxes if mask is None else boxes[mask[number]]).numpy()
@@ -125,14 +125,14 @@ def _size(photo: Sample) -> tuple[float, float]:
         return sample_size(photo)
     except FileNotFoundError as error:
         raise ValueError(
-            f"image {photo.image_id}: regions are in pixels of a photo whose size is not known, as "
-            "neither annotations nor imported features tell it, and the photo is not there: import "
+            f"image {photo.image_id}: regions are in pixels, but the size of the photo is unknown: "
+            "neither annotations nor imported features give it, and the photo is missing: import "
             "the features with the sizes (captioning import-features ... --sizes FILE)"
         ) from error
 
 
 class CaptionControls(AbstractBatchReader):
-    """A control signal for each caption, read off the caption itself (CIC-BART-SSA, section 5.1).
+    """Batch reader of a control signal per caption (CIC-BART-SSA, section 5.1).
 
     Its regions belong to its grounded phrases, in the caption's order. For a caption without any
     (an image without boxes, a replaced caption or picture) the control is the full photo.
@@ -163,11 +163,11 @@ class CaptionControls(AbstractBatchReader):
         self.parser, self.max_regions, self.min_overlap = parser, max_regions, min_overlap
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads the controls of the epoch's captions, and the boxes of their regions."""
+        """Read control signals of the epoch's captions, and the boxes of their regions."""
         return _read_controls(epoch, self(epoch.samples), self.min_overlap)
 
     def __call__(self, samples: Sequence[Sample]) -> tuple[Control, ...]:
-        """The controls of ``samples``, in order."""
+        """Return the control signals of ``samples``, in order."""
         count = count_pieces if self.full_stops_count else count_words
         verbs: list[tuple[str, ...]] = [()] * len(samples)
         if self.parser is not None:
@@ -191,7 +191,7 @@ class CaptionControls(AbstractBatchReader):
 
 
 class FixedControls(AbstractBatchReader):
-    """Controls chosen beforehand, such as other captions' controls.
+    """Batch reader of given control signals, such as those of other captions.
 
     Args:
         controls: one for each sample that it is opened with, in order.
@@ -202,12 +202,12 @@ class FixedControls(AbstractBatchReader):
         self.controls, self.min_overlap = controls, min_overlap
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads the controls and the boxes."""
+        """Read the given control signals and their boxes."""
         return _read_controls(epoch, self.controls, self.min_overlap)
 
 
 def _read_controls(epoch: Epoch, controls: Sequence[Control], min_overlap: float) -> Read | None:
-    """None where there are no photos.
+    """Return a reader of control signals; None without photos.
 
     Raises:
         ValueError: there are no features of regions, or their boxes are of other photos.
@@ -222,20 +222,20 @@ def _read_controls(epoch: Epoch, controls: Sequence[Control], min_overlap: float
         return matched
     if epoch.pictures == "imported":
         raise ValueError(
-            "control asks for regions of photos, and the imported features have no boxes: import "
+            "control requests regions of photos, but the imported features have no boxes: import "
             "them again into a new folder from files that have boxes (captioning import-features)"
         )
     if epoch.pictures != "regions":
         kind = "pixels" if epoch.pictures == "pixels" else f"{epoch.pictures or 'no'} features"
         raise ValueError(
-            f"control asks for regions of photos, and there are {kind}: choose "
+            f"control requests regions of photos, but the batches have {kind}: choose "
             "features=efficientnet_lite0_regions, or leave control out"
         )
     return ControlBatches(by_id)
 
 
 class ControlBatches:
-    """Gives batches ``controls``, B records, and ``boxes``, as `captioning.types.Batch` has them.
+    """Add ``controls`` (B records) and ``boxes`` to batches, see `captioning.types.Batch`.
 
     Args:
         controls: controls by ``sample_id``.
@@ -248,7 +248,7 @@ class ControlBatches:
     def __call__(
         self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
     ) -> Tensors:
-        """Controls and boxes of a batch that has ``regions (I, R, D)`` already."""
+        """Return control signals and boxes of a batch that has ``regions (I, R, D)``."""
         boxes = torch.zeros(*batch["regions"].shape[:2], 4)
         for target, photo in zip(boxes, photos, strict=True):
             shares = self._shares_of(photo)[: len(target)]
@@ -257,7 +257,7 @@ class ControlBatches:
         return {"controls": controls, "boxes": boxes}
 
     def _shares_of(self, sample: Sample) -> Tensor:
-        """``(1 + n, 4)``: the whole photo, then its regions, in shares of its sides."""
+        """Return ``(1 + n, 4)``: the whole photo, then its regions, as fractions of its sides."""
         path = sample.image_path
         if path not in self._shares:
             shares = torch.empty(0, 4)
@@ -269,5 +269,5 @@ class ControlBatches:
 
 
 def mentioned_regions(sample: Sample) -> tuple[int, ...]:
-    """Positions of the regions of a caption's phrases, each once, in order of first mention."""
+    """Return positions of the regions that a caption mentions, in order of first mention."""
     return tuple(dict.fromkeys(region for phrase in sample.phrases for region in phrase.regions))

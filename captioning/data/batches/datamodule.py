@@ -1,6 +1,6 @@
-"""Loaders of the training, validation and test samples, and the order of an epoch.
+"""Datamodule with loaders of training, validation and test samples, and the epochs' order.
 
-An epoch is shuffled, batched, shared out over processes, and of a fixed length.
+An epoch is shuffled, batched, distributed over processes, and has a fixed length.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build_loader(
     pin: bool = False,
     keep: bool = False,
 ) -> DataLoader[Any]:
-    """A loader of complete batches.
+    """Build a data loader of complete batches.
 
     Args:
         dataset: makes batches.
@@ -68,12 +68,12 @@ def build_loader(
 
 
 def auto_workers(num_processes: int = 1) -> int:
-    """Loader processes for each training process: its cores but one, at most `MOST`."""
+    """Return the loader workers per training process: its cores minus one, at most `MOST`."""
     return max(0, min(MOST, num_cores() // num_processes - 1))
 
 
 def pins_memory(trainer: Any) -> bool:
-    """Whether batches go to a GPU: the trainer's device, or without one any that is there."""
+    """Whether batches go to a GPU: the trainer's device, or without trainer any GPU."""
     if trainer is None:
         return torch.cuda.is_available()
     return trainer.strategy.root_device.type == "cuda"
@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 
 
 class CaptionDataModule(pl.LightningDataModule):
-    """The epoch's training samples come from `view`, which curation replaces between epochs.
+    """Datamodule whose training samples come from `view`, which curation replaces each epoch.
 
     Args:
         splits: the rosters.
@@ -157,7 +157,7 @@ class CaptionDataModule(pl.LightningDataModule):
         return next(filter(None, (reader.refuses_photos for reader in self.readers.values())), "")
 
     def rewrite(self, rewrite: Rewrite) -> None:
-        """Make every training batch again from the samples that ``rewrite`` returns.
+        """Rebuild every training batch from the samples that ``rewrite`` returns.
 
         Args:
             rewrite: maps the batch's samples to those that are trained on instead, or to None: the
@@ -169,13 +169,13 @@ class CaptionDataModule(pl.LightningDataModule):
         """
         if any(reader.fixes_captions for reader in self.readers.values()):
             raise ValueError(
-                "captions cannot be written again in each batch where a model learns from captions "
-                "alone or from contexts of other photos: choose curation.amend.online=false"
+                "captions cannot be rewritten per batch if a model is trained on captions alone "
+                "or on contexts of other photos: choose curation.amend.online=false"
             )
         self._rewrite = rewrite
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Lightning's hook: the batch that is trained on."""
+        """Lightning hook: return the batch to train on."""
         # batches that probe the losses between two updates come here too, in eval mode
         module = None if self.trainer is None else self.trainer.lightning_module
         if self._rewrite is None or module is None or not module.training:
@@ -187,7 +187,7 @@ class CaptionDataModule(pl.LightningDataModule):
         return self.dataset(tuple(new), "train")[positions].to(batch.rows.device)
 
     def state_dict(self) -> dict[str, int]:
-        """Lightning's hook: how many batches of the epoch under way are trained on."""
+        """Lightning hook: store how many batches of the current epoch are done."""
         trainer = self.trainer
         if trainer is None:
             return {}
@@ -195,12 +195,12 @@ class CaptionDataModule(pl.LightningDataModule):
         return {"epoch": trainer.current_epoch, "batches": batches}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Resume with the batch after those; after an epoch's last batch, with the next epoch."""
+        """Resume after the stored number of batches, or with the next epoch if it was complete."""
         self._done = dict(state_dict)
 
     @property
     def updates_per_epoch(self) -> int:
-        """Batches of an epoch, usually over the uncurated roster; the unit of every schedule."""
+        """Number of batches per epoch, usually of the uncurated roster; unit of every schedule."""
         if self.loader.updates_per_epoch is not None:
             return self.loader.updates_per_epoch
         loader, samples = self.loader, self.train.samples
@@ -209,7 +209,7 @@ class CaptionDataModule(pl.LightningDataModule):
         return -(-number // self.loader.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Shuffled batches of the view's samples."""
+        """Return shuffled batches of the view's samples."""
         samples = self.view.samples()
         self._sample_by_row = {sample.row: sample for sample in samples}
         rank, world_size = rank_and_size()
@@ -234,28 +234,28 @@ class CaptionDataModule(pl.LightningDataModule):
         return self._loader(self.dataset(samples, "train"), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
-        """All of the view's samples in order, for a second look at their losses."""
+        """Return all samples of the view in order, to evaluate their losses again."""
         samples = self.view.samples()
         blocks = _own_blocks(len(samples), self.loader.batch_size, rank_and_size())
         return self._loader(self.dataset(samples, "probe"), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """One sample per validation image; always the same loader, whose processes stay."""
+        """Return one sample per validation image; always the same loader with its workers."""
         made_for = (self.val, self.loader, rank_and_size())
         if self._val_loader is None or self._val_loader[0] != made_for:
             self._val_loader = (made_for, self.eval_dataloader(self.val, keep=True))
         return self._val_loader[1]
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """One sample per test image."""
+        """Return one sample per test image."""
         if self.test is None:
-            raise ValueError("this data set has no test split; name one in configs/data")
+            raise ValueError("this dataset has no test split; set a test split in configs/data")
         return self.eval_dataloader(self.test)
 
     def eval_dataloader(
         self, roster: Roster, *, keep: bool = False, shared: bool = True
     ) -> DataLoader[Any]:
-        """One sample per image of a roster, in order; for generating captions.
+        """Return one sample per image of a roster, in order, for generating captions.
 
         Args:
             roster: whose images are captioned.
@@ -275,7 +275,7 @@ class CaptionDataModule(pl.LightningDataModule):
         *,
         overrides: Mapping[str, AbstractBatchReader] | None = None,
     ) -> CaptionDataset:
-        """The batches of some samples.
+        """Build the dataset of batches for some samples.
 
         Args:
             samples: samples of the view, but for the stage ``"eval"``.
@@ -304,7 +304,7 @@ class CaptionDataModule(pl.LightningDataModule):
 
     @property
     def reads_pixels(self) -> bool:
-        """Whether photos are read, not features of theirs that are cached."""
+        """Whether photos are read instead of cached features."""
         return any(reader.pictures == "pixels" for reader in self.readers.values())
 
     def _loader(
@@ -322,7 +322,7 @@ class CaptionDataModule(pl.LightningDataModule):
 
 
 def _own_blocks(total: int, size: int, processes: tuple[int, int]) -> list[list[int]]:
-    """This process's share of blocks of positions, in turn; of few it takes one of another's.
+    """Return this process's share of blocks of positions, with the same number for each process.
 
     All processes get the same number of blocks, as a model in shards is called by all at once.
 
@@ -339,7 +339,7 @@ def _own_blocks(total: int, size: int, processes: tuple[int, int]) -> list[list[
 
 
 def _tell_shares(batch_size: int, trainer: pl.Trainer | None) -> None:
-    """Say once how batches are shared out, where it is not evenly."""
+    """Log once how batches are distributed if the shares are uneven."""
     rank, world_size = rank_and_size()
     if rank or (trainer is not None and trainer.current_epoch) or not batch_size % world_size:
         return
@@ -357,7 +357,7 @@ def _tell_shares(batch_size: int, trainer: pl.Trainer | None) -> None:
 
 
 class Positions(list[int]):
-    """Positions of a batch in the epoch's samples, with the key of its random draws.
+    """Positions of a batch in the epoch's samples, with the key of its random numbers.
 
     Args:
         positions: positions in the epoch's samples.
@@ -388,7 +388,7 @@ LENGTHS = 2**32 - 1  # in the seed of their order, where passes have their numbe
 
 
 class CaptionBatchSampler(Sampler[list[int]]):
-    """Batches of positions in an epoch's sample list, captions of one image side by side.
+    """Batch sampler over an epoch's samples, with captions of one image side by side.
 
     Captions of one image in one batch share its features: they are projected once. An epoch's order
     depends on ``seed`` and ``epoch`` alone, so that a resumed run, or several processes together,
@@ -451,14 +451,14 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self._fills_batches = num_batches is not None
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before each epoch."""
+        """Set the epoch; Lightning calls this before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
         return self._num_batches
 
     def _pass(self, number: int) -> np.ndarray:
-        """Positions in the order of the epoch's ``number``-th pass, each once."""
+        """Return the order of positions in the epoch's ``number``-th pass."""
         rng = np.random.default_rng((self.seed, self.epoch, number))
         order = self._positions.copy()
         # images with equally many captions that follow each other are shuffled in one call
@@ -491,7 +491,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
             yield Positions(own or shared[:1], draw=draw, filler=not own, batch=shared)
 
     def _by_length(self, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The same positions, window by window sorted into batches of like length."""
+        """Sort positions into batches of similar length, window by window."""
         rng = np.random.default_rng((self.seed, self.epoch, LENGTHS))
         size, sorted_windows = self.batch_size, []
         for start in range(0, len(order), size * WINDOW):
@@ -509,7 +509,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
 
 
 def _chunks(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and sizes of the pieces, at most ``size`` long, of ranges that follow each other."""
+    """Split consecutive ranges into pieces of at most ``size``; return starts and sizes."""
     counts = -(-lengths // size)
     before = _ranges(np.zeros_like(counts), counts) * size  # of the same range
     starts = np.repeat(np.cumsum(lengths) - lengths, counts) + before
@@ -517,13 +517,13 @@ def _chunks(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Numbers from each start on, so many."""
+    """Concatenate ranges given by starts and sizes."""
     ends = np.cumsum(sizes)
     return np.repeat(starts - ends + sizes, sizes) + np.arange(sizes.sum())
 
 
 def share(number: int, rank: int, world_size: int) -> slice:
-    """The part of ``number`` things that a process takes; the first ones take one more."""
+    """Return the slice of ``number`` items for a process; the first processes get one more."""
     least, more = divmod(number, world_size)
     start = rank * least + min(rank, more)
     return slice(start, start + least + (rank < more))

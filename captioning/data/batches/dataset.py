@@ -1,4 +1,4 @@
-"""An epoch's data set: a plain list of samples that knows nothing of curation or of models."""
+"""Dataset of an epoch: batches from a list of samples, independent of curation and models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def masked_token_weights(
     width: int,
     long_captions: LongCaptions = "cut",
 ) -> Tensor | None:
-    """Weights ``(B, width) float32`` of the tokens' losses; None where no sample has a mask.
+    """Return loss weights of tokens, ``(B, width) float32``; None if no sample has masked spans.
 
     A token that has a character in a masked span gets its weight, the lowest of several. All others
     have 1, begin, end and padding among them.
@@ -60,7 +60,7 @@ def sentences_of_tokens(
     width: int,
     long_captions: LongCaptions = "cut",
 ) -> Tensor:
-    """Numbers ``(B, width) int64`` of the sentences that tokens stand in, see `Batch`.
+    """Return the sentence number of each token, ``(B, width) int64``, see `Batch`.
 
     Args:
         samples: samples of a batch, in its order.
@@ -102,7 +102,7 @@ READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "e
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTokens:
-    """Ids of the captions that the annotations have.
+    """Token ids of the captions in the annotations.
 
     Attributes:
         table: table of the roster's captions, in order.
@@ -113,14 +113,14 @@ class KnownTokens:
     samples: Sequence[Sample]
 
     def ids(self, sample: Sample) -> np.ndarray | None:
-        """Ids ``(T,) int64`` of a sample's caption; None if curation has replaced it."""
+        """Return ids ``(T,) int64`` of a sample's caption; None if curation has replaced it."""
         if sample.caption != self.samples[sample.row].caption:
             return None
         return self.table[sample.row]
 
 
 class CaptionDataset(Dataset[Batch]):
-    """Whole batches by lists of positions.
+    """Dataset that returns whole batches for lists of positions.
 
     Args:
         samples: the captions of the epoch.
@@ -156,7 +156,7 @@ class CaptionDataset(Dataset[Batch]):
         return len(self.samples)
 
     def __getitem__(self, positions: list[int]) -> Batch:
-        """The batch of some samples, longest caption first (the order that packing wants).
+        """Return the batch of some samples, longest caption first (the order for packing).
 
         What readers draw depends on ``positions.draw`` where the sampler gives it, see `DRAW`.
 
@@ -193,12 +193,12 @@ class CaptionDataset(Dataset[Batch]):
         )
 
     def _ordered(self, positions: Sequence[int]) -> list[tuple[Sample, np.ndarray]]:
-        """Samples with their ids, those with the most first."""
+        """Return samples with their token ids, longest first."""
         pairs = [(sample, self._ids(sample)) for sample in map(self.samples.__getitem__, positions)]
         return sorted(pairs, key=lambda pair: -len(pair[1]))
 
     def _ids(self, sample: Sample) -> np.ndarray:
-        """Ids ``(T,) int64`` of a sample's present caption, begun with its bucket's tokens."""
+        """Return ids ``(T,) int64`` of a sample's current caption, with its bucket's tokens."""
         ids = None if self.known is None else self.known.ids(sample)
         if ids is None:
             text = trained_text(sample.caption, self.tokenizer, self.long_captions)
@@ -226,7 +226,7 @@ class CaptionDataset(Dataset[Batch]):
 
 
 def open_readers(readers: Iterable[AbstractBatchReader], epoch: Epoch) -> tuple[list[Read], Epoch]:
-    """The functions that read an epoch's batches, and the last reader's data on it."""
+    """Return functions that read an epoch's batches, and the last reader's view of the epoch."""
     readers = list(readers)
     form = next(filter(None, (reader.pictures for reader in readers)), "")
     epoch, opened = replace(epoch, pictures=form), []
@@ -241,14 +241,14 @@ def open_readers(readers: Iterable[AbstractBatchReader], epoch: Epoch) -> tuple[
 def photos_alone(
     samples: Sequence[Sample], readers: Iterable[AbstractBatchReader], tokenizer: AbstractTokenizer
 ) -> CaptionDataset:
-    """Photos to caption that are of no run's data."""
+    """Build a dataset of photos to caption that belong to no run."""
     epoch = Epoch(stage="eval", samples=samples, roster=None, tokenizer=tokenizer)
     opened, _ = open_readers(readers, epoch)
     return CaptionDataset(samples, tokenizer=tokenizer, readers=opened)
 
 
 def _by_photo(captions: Sequence[Sample]) -> dict[Path, Sample]:
-    """The first caption of each picture."""
+    """Return the first caption of each picture."""
     # After an image was replaced, one image_id has two pictures, so the path is the key.
     photos: dict[Path, Sample] = {}
     for sample in captions:

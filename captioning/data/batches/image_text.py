@@ -1,4 +1,4 @@
-"""Photos and prompts as the processor of an image-to-text model of transformers prepares them."""
+"""Batch reader for image-to-text models: photos and prompts prepared by transformers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARGIN = 2  # forms of an order that must pass before the others are taken to pa
 
 
 def refused_photos(paths: Iterable[Path], problem: Callable[[Path], str]) -> dict[Path, str]:
-    """Photos that a reader refuses, with its reasons.
+    """Return the photos that a reader rejects, with reasons.
 
     Sizes are read from the files' headers. One photo of each form is tried, starting with the most
     extreme ones of each order, until some pass. A photo whose header cannot be read is tried, too.
@@ -67,7 +67,7 @@ def refused_photos(paths: Iterable[Path], problem: Callable[[Path], str]) -> dic
 
 
 def _size(path: Path) -> Size | None:
-    """Width and height as the photo is shown; None where its header cannot be read."""
+    """Return width and height of a photo as shown; None if its header is unreadable."""
     try:
         return photo_sizes(path)[1]
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def _size(path: Path) -> Size | None:
 
 
 class ImageTextReader(AbstractBatchReader):
-    """``Batch.extras`` gets the processor's output for each photo and the prompt.
+    """Batch reader that adds the processor's output for photos and prompt to ``Batch.extras``.
 
     `captioning.vision.prompt_tensors.PromptedProcessor` says which tensors these are.
 
@@ -108,11 +108,11 @@ class ImageTextReader(AbstractBatchReader):
 
     @property
     def pictures(self) -> str:
-        """``"pixels"``."""
+        """Form of the pictures: ``"pixels"``."""
         return "pixels"
 
     def check_photos(self, paths: Iterable[Path]) -> None:
-        """Try photos of extreme form, which some processors refuse.
+        """Try photos with extreme shapes, which some processors reject.
 
         Raises:
             ValueError: refused photos; names the first ones.
@@ -131,7 +131,7 @@ class ImageTextReader(AbstractBatchReader):
         return ""
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo again, but in training those that are `known`."""
+        """Return a function that reads photos again, except `known` photos in training."""
         known = None if epoch.stage == "eval" else self.known
         return partial(_read, self.processor, known) if epoch.has_photos else None
 
@@ -155,7 +155,7 @@ def _read(
 
 
 def _key(path: Path) -> int:
-    """A number of the photo's file as it is now."""
+    """Return a key of a photo's file in its current state."""
     state = path.stat() if path.is_file() else None  # of an archive a photo stays as it is
     text = f"{path}" if state is None else f"{path} {state.st_mtime_ns} {state.st_size}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1

@@ -1,4 +1,4 @@
-"""Contexts of other photos that resemble a caption's own: further training data of COS-CVAE.
+"""Contexts of similar photos as further training data of COS-CVAE.
 
 A context is a caption with a placeholder for each of its objects. Two photos of similar scenes have
 similar contexts with different objects. So the context of one, filled with the objects of the
@@ -51,7 +51,7 @@ def find_nearest(
     *,
     lend: Sequence[bool] | None = None,
 ) -> Tensor:
-    """Rows of the nearest contexts.
+    """Return the rows of the nearest contexts.
 
     Nearest by cosine, the earliest among equals. They are of other images, and differ from the
     text's own context and from each other.
@@ -96,7 +96,7 @@ def find_nearest(
 def _rows_by_text(
     contexts: Sequence[str | None], lend: Sequence[bool] | None = None
 ) -> dict[str, list[int]]:
-    """Rows of each text, in order: all, or those that lend."""
+    """Return the rows of each text, in order: all rows, or those that may lend contexts."""
     rows_of: dict[str, list[int]] = {}
     for row, context in enumerate(contexts):
         if context is not None and (lend is None or lend[row]):
@@ -112,7 +112,7 @@ def _two_images(rows: Sequence[int], images: Sequence[str]) -> list[int]:
 def _other_rows(
     own_text: int, texts: list[int], sources: list[list[int]], images: Sequence[str], image: str
 ) -> list[int]:
-    """A row of another image for each of the texts that has one, without the own text."""
+    """Return, for each text, a row of another image with another text, if there is one."""
     rows = []
     for text in texts:
         row = next((row for row in sources[text] if images[row] != image), None)
@@ -125,7 +125,7 @@ _NUMBERS = (SINGULAR, PLURAL)
 
 
 class ContextIndex(AbstractBatchReader):
-    """Finds the nearest contexts of a training set, once, and gives them to batches.
+    """Batch reader that finds the nearest contexts of a training set once and adds them.
 
     Args:
         objects: words that name objects, see `build_object_words`; the model's.
@@ -174,7 +174,7 @@ class ContextIndex(AbstractBatchReader):
         self._cached: tuple[Roster, Sequence[Sample], Tensor] | None = None
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads contexts, in training only.
+        """Return a function that adds contexts, in training only.
 
         Raises:
             ValueError: slots of regions without features of regions.
@@ -202,7 +202,7 @@ class ContextIndex(AbstractBatchReader):
         }
 
     def neighbours(self, roster: Roster, sources: Sequence[Sample] = ()) -> Tensor:
-        """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
+        """Return rows ``(N, num_nearest) int64`` of the nearest contexts of each caption.
 
         Nearest by cosine of the sentence embeddings, the earliest among equals. They are of other
         photos, differ from the caption's own context and from each other, and have an object. An
@@ -226,7 +226,7 @@ class ContextIndex(AbstractBatchReader):
         *,
         labels: bool = True,
     ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
-        """The function that makes a batch's context tensors, see `EpochContexts.tensors`.
+        """Return the function that computes a batch's context tensors, see `EpochContexts.tensors`.
 
         Args:
             roster: roster to search for contexts.
@@ -250,7 +250,7 @@ class ContextIndex(AbstractBatchReader):
     def _labels(
         self, samples: Sequence[Sample], tokenizer: AbstractTokenizer
     ) -> dict[Path, np.ndarray]:
-        """Ids ``(2, 1 + n)`` of the labels of a photo's regions, by its path."""
+        """Return token ids ``(2, 1 + n)`` of the labels of a photo's regions, by path."""
         forms = _label_forms({r.label for s in samples for r in s.regions}, self.words, tokenizer)
         return {
             sample.image_path: np.array(
@@ -278,14 +278,14 @@ class ContextIndex(AbstractBatchReader):
         path = self._folder / "nearest_contexts" / f"{digest.hexdigest()[:16]}.safetensors"
         if path.is_file():
             return _read(path, (len(contexts), self.num_nearest))
-        log.info(f"nearest contexts of {len(contexts)} captions")
+        log.info(f"searching the nearest contexts of {len(contexts)} captions")
         neighbours = find()
         write_tensors(path, {"neighbours": neighbours})
         return neighbours
 
 
 class EpochContexts:
-    """The contexts of an epoch's captions.
+    """Contexts for an epoch's captions.
 
     Args:
         neighbours: ``(N, M) int64`` rows.
@@ -314,7 +314,7 @@ class EpochContexts:
         self._ids: dict[int, list[int]] = {}
 
     def tensors(self, samples: Sequence[Sample]) -> dict[str, Tensor]:
-        """Tensors of a batch's captions.
+        """Return the context tensors of a batch's captions.
 
         Args:
             samples: B captions.
@@ -362,7 +362,7 @@ class EpochContexts:
 
 
 class ImportedLabels:
-    """Gives batches ``region_words (B, 2, R) int64``: labels of imported regions.
+    """Batch reader of ``region_words (B, 2, R) int64``: labels of imported regions.
 
     An imported region has the label of the annotated one that overlaps it most, if by `SAME_BOX`;
     annotations come from a file of detections by the features' detector.
@@ -378,14 +378,14 @@ class ImportedLabels:
     def __call__(
         self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
     ) -> Tensors:
-        """Labels of a batch that has ``boxes (I, R, 4)``."""
+        """Return the labels for a batch with ``boxes (I, R, 4)``."""
         for number, photo in enumerate(photos):
             if photo.image_id not in self._labels:
                 self._labels[photo.image_id] = self._of(photo, boxes_of(batch, number))
         return {"region_words": _padded([self._labels[s.image_id] for s in captions])}
 
     def check(self, epoch: Epoch) -> None:
-        """Refuse features without boxes, and annotations that are not of these boxes.
+        """Raise an error for features without boxes, or annotations of other boxes.
 
         Raises:
             ValueError: fewer than half of the first photos' regions have a label.
@@ -410,37 +410,37 @@ class ImportedLabels:
             )
 
     def _matches(self, photo: Sample, boxes: np.ndarray) -> np.ndarray:
-        """The annotated region ``(m,)`` that each box is, or `NOTHING`."""
+        """Return the annotated region ``(m,)`` of each box, or `NOTHING`."""
         if not photo.regions:
             return np.full(len(boxes), NOTHING)
         overlaps = region_overlaps(photo, boxes)
         return np.where(overlaps.max(0) >= SAME_BOX, overlaps.argmax(0), NOTHING)
 
     def _of(self, photo: Sample, boxes: np.ndarray) -> np.ndarray:
-        """Ids ``(2, m)`` of the boxes' labels."""
+        """Return token ids ``(2, m)`` of the boxes' labels."""
         forms = [self._forms[region.label] for region in photo.regions] + [(NOTHING, NOTHING)]
         return np.array([forms[match] for match in self._matches(photo, boxes)]).T
 
 
 def _padded(labels: Sequence[np.ndarray]) -> Tensor:
-    """Ids of several photos' labels, each ``(2, m)``, as ``(B, 2, R)``, padded by `NOTHING`."""
+    """Pad ids of several photos' labels, each ``(2, m)``, to ``(B, 2, R)`` with `NOTHING`."""
     rows = [torch.from_numpy(of_photo).T for of_photo in labels]
     return pad_sequence(rows, batch_first=True, padding_value=NOTHING).transpose(1, 2)
 
 
 def _context(caption: str, words: ObjectWords) -> str | None:
-    """A caption's context as text; None if it names no object."""
+    """Return a caption's context as text; None if it names no object."""
     split = split_words(caption)
     return words.context(split) if any(words.numbers(split)) else None
 
 
 def _placed(tokenizer: AbstractTokenizer, caption: str, words: ObjectWords, size: int) -> list[int]:
-    """Ids of a caption with one placeholder, ``size`` or the next, for each object."""
+    """Return a caption's ids with a placeholder (``size`` or ``size + 1``) for each object."""
     ids = tokenizer.encode(caption)
     split = split_words(caption)[: len(ids) - 2]
     if len(split) != len(ids) - 2:
         raise ValueError(
-            "contexts need a tokenizer with one token a word (tokenizer=words): got "
+            "contexts need a word tokenizer (tokenizer=words) with one token per word: got "
             f"{len(ids) - 2} tokens for {len(split)} words"
         )
     context, done = [ids[0]], 0
@@ -453,7 +453,7 @@ def _placed(tokenizer: AbstractTokenizer, caption: str, words: ObjectWords, size
 def _photo_words(
     samples: Sequence[Sample], words: ObjectWords, tokenizer: AbstractTokenizer, max_words: int
 ) -> dict[Path, np.ndarray]:
-    """Ids of single words for objects in each photo's captions, in the singular and plural."""
+    """Return ids of one-word objects in each photo's captions, singular and plural."""
     counts: dict[Path, tuple[Counter[int], Counter[int]]] = {}
     for sample in samples:
         of_photo = counts.setdefault(sample.image_path, (Counter(), Counter()))
@@ -473,7 +473,7 @@ def _photo_words(
 def _label_forms(
     labels: Iterable[str], words: ObjectWords, tokenizer: AbstractTokenizer
 ) -> dict[str, tuple[int, int]]:
-    """Ids of labels in the singular and in the plural; `NOTHING` where that is not one token."""
+    """Return ids of labels in singular and plural; `NOTHING` if a form is not one token."""
     plurals: dict[str, str] = {}
     for word in getattr(tokenizer, "words", ()):
         if words.lemma(word) != word:
@@ -493,9 +493,9 @@ def _read(path: Path, shape: tuple[int, int]) -> Tensor:
     try:
         neighbours = read_tensors(path)[0]["neighbours"]
     except (ValueError, KeyError) as error:
-        raise ValueError(f"{path}: damaged ({error}); delete it") from error
+        raise ValueError(f"{path} is damaged ({error}); delete it") from error
     if tuple(neighbours.shape) != shape:
         raise ValueError(
-            f"{path}: wanted neighbours {shape}: got {tuple(neighbours.shape)}; delete it"
+            f"{path} must hold neighbours {shape}: got {tuple(neighbours.shape)}; delete it"
         )
     return neighbours

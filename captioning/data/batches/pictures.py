@@ -1,4 +1,4 @@
-"""Readers of pictures: features that were computed before, or pixels."""
+"""Batch readers of pictures: cached features, or pixels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Extend = Callable[[Mapping[Path, Sample]], FeatureStore]
 
 
 class FeatureReader(AbstractBatchReader):
-    """Cached features: ``regions (I, R, D) float16`` and ``region_mask (I, R) bool`` or None.
+    """Batch reader of cached features: ``regions (I, R, D) float16`` and their mask or None.
 
     Imported features that have boxes give these, too: ``boxes (I, R, 4) float32`` in shares of the
     photo's sides.
@@ -52,21 +52,21 @@ class FeatureReader(AbstractBatchReader):
 
     @property
     def pictures(self) -> str:
-        """``"grid"``, ``"regions"``, ``"imported"`` or ``"imported regions"``."""
+        """Form: ``"grid"``, ``"regions"``, ``"imported"`` or ``"imported regions"``."""
         return "imported regions" if self._whole_first else self.store.kind
 
     @property
     def refuses_photos(self) -> str:
-        """Imported features have no backbone for other photos."""
+        """Explain that imported features have no backbone for other photos."""
         if self._extend is not None:
             return ""
         return (
-            f"the features in {self.store.folder} were imported, and there is no backbone to "
-            "compute those of other photos: choose features= with a backbone, or features=none"
+            f"the features in {self.store.folder} were imported, so there is no backbone to "
+            "compute features of other photos: choose features= with a backbone, or features=none"
         )
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads by position in the store; features of photos that are new are computed first."""
+        """Return a function that reads features by position; features of new photos come first."""
         if not epoch.has_photos:
             return None
         self._add_new(epoch.samples)
@@ -84,13 +84,13 @@ class FeatureReader(AbstractBatchReader):
 
 
 def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
-    """Position ``(N,)`` of each sample's picture in a store; every picture is looked up once."""
+    """Return the position ``(N,)`` of each sample's picture in a store; look up each only once."""
     places = _places(store, samples)
     return np.array([places[_name(store, sample)] for sample in samples])
 
 
 def _places(store: FeatureStore, samples: Sequence[Sample]) -> dict[str | Path, int]:
-    """Position of each picture of samples, by its `_name`."""
+    """Return the position of each picture of samples, by its `_name`."""
     if store.kind == "imported":
         names = list(dict.fromkeys(sample.image_id for sample in samples))
         return dict(zip(names, store.positions_of_ids(names).tolist(), strict=True))
@@ -99,7 +99,7 @@ def _places(store: FeatureStore, samples: Sequence[Sample]) -> dict[str | Path, 
 
 
 def _name(store: FeatureStore, sample: Sample) -> str | Path:
-    """By what a store finds a sample's picture."""
+    """Return the key by which a store finds a sample's picture."""
     return sample.image_id if store.kind == "imported" else sample.image_path
 
 
@@ -125,7 +125,7 @@ def _read_features(
 def with_whole_photo(
     regions: Tensor, mask: Tensor | None, boxes: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The same with the whole photo as the first region of every photo.
+    """Insert the whole photo as the first region of every photo.
 
     Where the first box covers the photo it stays the first, else the mean of the regions is put
     before them.
@@ -162,7 +162,7 @@ def with_whole_photo(
 
 
 class PixelReader(AbstractBatchReader):
-    """Photos as network input: ``images (I, 3, H, W)``, of our transforms ``uint8``.
+    """Batch reader of pixels: ``images (I, 3, H, W)``, ``uint8`` with this project's transforms.
 
     Args:
         backbone: backbone that reads the pixels.
@@ -184,11 +184,11 @@ class PixelReader(AbstractBatchReader):
 
     @property
     def pictures(self) -> str:
-        """``"pixels"``."""
+        """Form of the pictures: ``"pixels"``."""
         return "pixels"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo again, so that random crops differ."""
+        """Return a function that reads each photo again, so random crops differ."""
         if not epoch.has_photos:
             return None
         return partial(_read_pixels, self._train if epoch.stage == "train" else self._eval)

@@ -1,4 +1,4 @@
-"""Photos prepared by a processor of transformers, for models of that library."""
+"""Batch reader of photos prepared by a transformers processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGES = {"pixel_values": "images"}
 
 
 class ProcessorReader(AbstractBatchReader):
-    """The tensors that ``AutoProcessor`` of transformers makes of photos: ``pixel_values`` etc.
+    """Batch reader of the tensors that transformers' ``AutoProcessor`` computes from photos.
 
     Args:
         pretrained: a hub name, or a folder with ``preprocessor_config.json``.
@@ -47,11 +47,11 @@ class ProcessorReader(AbstractBatchReader):
 
     @property
     def pictures(self) -> str:
-        """``"pixels"``."""
+        """Form of the pictures: ``"pixels"``."""
         return "pixels"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo again."""
+        """Return a function that reads each photo again."""
         if not epoch.has_photos:
             return None
         return partial(_process, self._processor, self._names, self._options)

@@ -1,4 +1,4 @@
-"""Records of a data module: the loaded data, and the loader."""
+"""Settings of the datamodule: the loaded data, and the loader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from captioning.types import Sample
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """The samples of a run.
+    """Rosters of a run's training, validation and test samples.
 
     Attributes:
         train, val, test: rosters; ``test`` may be None.
@@ -38,13 +38,13 @@ class Splits:
 
     @property
     def pictured(self) -> list[Roster]:
-        """The rosters whose photos are read."""
+        """Rosters of the run whose photos are read."""
         return self.rosters[0 if self.train_has_photos else 1 :]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderSettings:
-    """How batches are made.
+    """Settings of batches and loaders.
 
     Attributes:
         batch_size: captions a training batch, over all processes.
@@ -111,12 +111,12 @@ class LoaderSettings:
                 )
         if self.one_caption and self.captions_per_image != 1:
             raise ValueError(
-                "loader.one_caption=true takes one caption of each image: set "
+                "loader.one_caption=true selects one caption per image: set "
                 f"loader.captions_per_image=1, not {self.captions_per_image}"
             )
         if self.updates_per_epoch and (self.original_updates or not self.fixed_updates):
             raise ValueError(
-                f"loader.updates_per_epoch={self.updates_per_epoch} says how long epochs are: set "
+                f"loader.updates_per_epoch={self.updates_per_epoch} fixes an epoch's length: set "
                 "loader.fixed_updates=true and loader.original_updates=false"
             )
         if self.original_updates and not self.fixed_updates:

@@ -1,4 +1,4 @@
-"""Photos to network input, for training a backbone end to end."""
+"""Image transforms from photos to network input, for training a backbone end to end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _unchanged(pixels: Pixels, sign: int) -> Pixels:
 
 
 def _with_contrast(pixels: Pixels, sign: int) -> Pixels:
-    """Each channel stretched to all values from 0 to 255."""
+    """Stretch each channel to the full range from 0 to 255."""
     return np.stack([_stretched(channel) for channel in pixels])
 
 
@@ -49,7 +49,7 @@ def _stretched(channel: Pixels) -> Pixels:
 
 
 def _equalised(pixels: Pixels, sign: int) -> Pixels:
-    """Each channel with about as many pixels of each value."""
+    """Equalise the histogram of each channel."""
     return np.stack([_levelled(channel) for channel in pixels])
 
 
@@ -65,7 +65,7 @@ def _levelled(channel: Pixels) -> Pixels:
 
 
 def _shifted(axis: int, pixels: Pixels, sign: int) -> Pixels:
-    """The content `SHIFT` pixels nearer to the beginning, or to the end where ``sign`` is -1."""
+    """Shift the content by `SHIFT` pixels towards the start, or towards the end for ``sign`` -1."""
     kept, left = [slice(None)] * 3, [slice(None)] * 3
     kept[axis], left[axis] = slice(None, -SHIFT), slice(SHIFT, None)
     shifted = np.full_like(pixels, GREY)
@@ -77,7 +77,7 @@ def _shifted(axis: int, pixels: Pixels, sign: int) -> Pixels:
 
 
 def _sheared(pixels: Pixels, sign: int) -> Pixels:
-    """Row y is moved by ``sign * SHEAR * y``, between pixels by linear interpolation."""
+    """Shift row y by ``sign * SHEAR * y``, with linear interpolation."""
     _, height, width = pixels.shape
     offsets = sign * SHEAR * (np.arange(height) + 0.5)
     whole = np.floor(offsets).astype(int)
@@ -93,7 +93,7 @@ def _sheared(pixels: Pixels, sign: int) -> Pixels:
 
 
 def _sheared_down(pixels: Pixels, sign: int) -> Pixels:
-    """The same by columns."""
+    """Shift column x by ``sign * SHEAR * x``, with linear interpolation."""
     turned = np.ascontiguousarray(pixels.swapaxes(1, 2))
     return np.ascontiguousarray(_sheared(turned, sign).swapaxes(1, 2))
 
@@ -120,7 +120,7 @@ KINDS: tuple[Distortion, ...] = (
 
 
 def distorted(pixels: Pixels, count: int, rng: np.random.Generator) -> Pixels:
-    """A photo after ``count`` distortions, each done with probability one half.
+    """Apply ``count`` distortions to a photo, each with probability 0.5.
 
     Args:
         pixels: ``(3, H, W) uint8`` of the size that the network sees: strengths are in its pixels.
@@ -138,21 +138,21 @@ _TRIES = 10  # of a crop of a drawn shape that fits into the photo, as torchvisi
 
 @loadable
 class EvalTransform:
-    """Resize to the backbone's square; the same pixels as cached features see.
+    """Transform that resizes to the backbone's square, with the same pixels as cached features.
 
     They stay ``uint8``, a quarter of the bytes to hand over, and the backbone normalises them.
     """
 
     def __init__(self, *, backbone: Backbone) -> None:
-        """Take the size of ``backbone``."""
+        """Use the image size of ``backbone``."""
         self.image_size = backbone.image_size
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """``(3, H, W) uint8`` of an RGB photo."""
+        """Return ``(3, H, W) uint8`` for an RGB photo."""
         return as_pixels(self.crop(image, (0, 0, image.width, image.height)))
 
     def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
-        """A part ``(x1, y1, x2, y2)`` of a photo at the backbone's size."""
+        """Crop a part ``(x1, y1, x2, y2)`` of a photo, at the backbone's size."""
         size = (self.image_size, self.image_size)
         if box != (0, 0, *size) or image.size != size:
             image = image.resize(size, Image.Resampling.BICUBIC, box=box)
@@ -160,13 +160,13 @@ class EvalTransform:
 
 
 def as_pixels(image: Image.Image) -> Tensor:
-    """``(3, H, W) uint8`` of an RGB photo."""
+    """Convert an RGB photo to ``(3, H, W) uint8``."""
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
 
 
 @loadable
 class TrainTransform:
-    """A random crop, perhaps mirrored, resized.
+    """Transform with a random crop, optionally mirrored, and resized.
 
     Crops are large, because a crop without an object that the caption mentions makes the caption
     wrong. A mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable;
@@ -183,7 +183,7 @@ class TrainTransform:
         widest_crop: PositiveFloat | None = None,
         generator: np.random.Generator | None = None,
     ) -> None:
-        """Make the transform.
+        """Configure the transform.
 
         Args:
             backbone: see `EvalTransform`.
@@ -214,11 +214,11 @@ class TrainTransform:
 
     @property
     def smallest_side(self) -> int:
-        """Sides of photos in pixels from which the smallest crop need not be enlarged."""
+        """Photo side in pixels above which the smallest crop need not be enlarged."""
         return math.ceil(self.image_size / math.sqrt(self.smallest_crop / (self.widest_crop or 1)))
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """``(3, H, W) uint8`` of an RGB photo."""
+        """Return ``(3, H, W) uint8`` for an RGB photo."""
         rng = self._rng()
         width, height = self._sides(image.width, image.height, rng)
         left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
@@ -230,7 +230,7 @@ class TrainTransform:
         return torch.from_numpy(pixels[:, :, ::-1].copy() if mirrored else pixels)
 
     def _sides(self, width: int, height: int, rng: np.random.Generator) -> tuple[float, float]:
-        """Width and height of a crop."""
+        """Draw width and height of a crop."""
         if self.widest_crop is None:
             scale = np.sqrt(rng.uniform(self.smallest_crop, 1))
             return width * scale, height * scale
@@ -244,7 +244,7 @@ class TrainTransform:
         return min(width, height * self.widest_crop), min(height, width * self.widest_crop)
 
     def _resized(self, pixels: Tensor) -> Tensor:
-        """``(3, H, W)`` at the backbone's size: as Pillow's bicubic, but in a third of the time."""
+        """Resize to ``(3, H, W)`` as Pillow's bicubic filter, three times as fast."""
         side = self.image_size
         if pixels.shape[1:] == (side, side):
             return pixels.contiguous()
@@ -252,7 +252,7 @@ class TrainTransform:
         return resized[0].contiguous()
 
     def seeded(self, key: Sequence[int]) -> TrainTransform:
-        """The same transform, whose draws depend on ``key`` alone, numbers of at least 0."""
+        """Return the same transform with random numbers that depend only on ``key``."""
         transform = copy.copy(self)
         transform._generator = np.random.default_rng(tuple(key))
         return transform

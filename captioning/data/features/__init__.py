@@ -1,1 +1,1 @@
-"""Features of photos: computed once, imported, stored."""
+"""Image features: computed once, imported, and stored."""

@@ -1,4 +1,4 @@
-"""Compute the features of photos once, and keep them (`captioning.data.features.store`)."""
+"""Compute the features of photos once and store them (`captioning.data.features.store`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Elsewhere = Callable[[Sequence[Photo]], Iterator[Records]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What is missing from a store: records, and entries of paths."""
+    """Records and path entries that a store lacks."""
 
     missing: list[Photo]
     paths: dict[str, tuple[int, int, str]]
@@ -60,7 +60,7 @@ class _Plan:
 def store_folder(
     folder: str | Path, *, backbone: Backbone, kind: Kind, precision: Precision = "float32"
 ) -> Path:
-    """The path of a backbone's features below ``folder``: one store per kind and photo size."""
+    """Return the folder of a backbone's features: one store per kind and photo size."""
     if precision not in ("float32", "bfloat16"):
         raise ValueError(f"precision must be 'float32' or 'bfloat16': got {precision!r}")
     name = f"{backbone.identity}-{kind}-{backbone.image_size}px"
@@ -84,7 +84,7 @@ def ensure_features(
     progress: bool = True,
     elsewhere: Elsewhere | None = None,
 ) -> FeatureStore:
-    """The features of all ``paths``; computes those that are missing.
+    """Return the features of all ``paths``; compute missing features first.
 
     The backbone makes photos square, usually by resizing without keeping their proportions, so that
     the grid covers all of them. Features are saved after every ``chunk_size`` photos: a killed run
@@ -157,7 +157,7 @@ def _write(
     chunk_size: int,
     bars: Progress,
 ) -> None:
-    """Append the records of all batches, chunk by chunk."""
+    """Append the records of all batches, shard by shard."""
     started, since_commit, rest = time.perf_counter(), 0, iter(photos)
     total = len(photos)
     task = bars.add_task("features", total=total, visible=total > 0)
@@ -183,7 +183,7 @@ def _boxes_by_path(
     kind: Kind,
     max_boxes: int,
 ) -> dict[str, tuple[Box, ...] | None]:
-    """Boxes by absolute path, None for grid features."""
+    """Return boxes by absolute path; None for grid features."""
     if kind not in ("grid", "regions"):
         raise ValueError(f"kind must be 'grid' or 'regions': got {kind!r}")
     if kind == "grid":
@@ -203,7 +203,7 @@ def _boxes_by_path(
 
 
 def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
-    """The store's index, or an empty one; another backbone's is an error."""
+    """Open the store's index, or create an empty one; raise an error for another backbone's."""
     fresh = FeatureIndex(
         identity=backbone.identity, kind=kind, image_size=backbone.image_size, dim=backbone.dim
     )
@@ -213,8 +213,8 @@ def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
     for name in ("identity", "kind", "image_size", "dim"):
         if getattr(index, name) != getattr(fresh, name):
             raise ValueError(
-                f"{target}: holds features with {name} {getattr(index, name)!r}, wanted are "
-                f"{getattr(fresh, name)!r}; move that folder away or choose another"
+                f"{target} holds features with {name} {getattr(index, name)!r}, but this run needs "
+                f"{getattr(fresh, name)!r}; move the folder away or choose another"
             )
     return index
 

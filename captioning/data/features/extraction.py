@@ -1,4 +1,4 @@
-"""Photos through a backbone: the features that a store keeps of each."""
+"""Run photos through a backbone to get the features that a store holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCHES_DECODED_AHEAD = 2  # on a GPU
 
 @dataclass(frozen=True, kw_only=True)
 class Photo:
-    """One photo whose features are to be computed.
+    """A photo whose features are computed.
 
     Attributes:
         path: its file's path.
@@ -44,7 +44,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Pixels ``(3, H, W) uint8`` of a photo, and its boxes ``(n, 4)`` in shares of it."""
+    """Decoded pixels ``(3, H, W) uint8`` of a photo, and its boxes ``(n, 4)`` as fractions."""
 
     photo: Photo
     pixels: Tensor
@@ -52,7 +52,7 @@ class _Decoded:
 
 
 class Extraction:
-    """Runs photos through a backbone; on the CPU each batch has its own thread.
+    """Run photos through a backbone; on the CPU each batch has its own thread.
 
     One torch thread a batch and several batches at once beats several threads in one batch: the
     threads never wait for each other, least of all on a machine that others use too. On a GPU each
@@ -67,14 +67,14 @@ class Extraction:
         self.precision: Precision = precision
 
     def features(self, batch: Sequence[Photo]) -> Records:
-        """The records ``(R, D) float16`` of some photos."""
+        """Return the records ``(R, D) float16`` of some photos."""
         torch.set_num_threads(1)  # of this thread; `_by_processor` restores what it was outside
         return self._records([self._decode(photo) for photo in batch])
 
     def in_batches(
         self, photos: Sequence[Photo], batch_size: int | None, workers: int
     ) -> Iterator[Records]:
-        """The records of photos in order, batch by batch, with several batches at once."""
+        """Yield the records of photos in order, batch by batch, several batches in parallel."""
         size = batch_size or by_device(self.device, processor=4, gpu=64)
         with full_precision():
             if self.device.type == "cpu":
@@ -118,7 +118,7 @@ class Extraction:
 def _finite(photo: Photo, features: np.ndarray) -> np.ndarray:
     if not np.isfinite(features).all():
         raise ValueError(
-            f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
-            "the weights of the backbone, and that the photo opens"
+            f"{photo.path}: the features are not finite in float16 (NaN or beyond 65504); check "
+            "the backbone's weights, and that the photo opens"
         )
     return features

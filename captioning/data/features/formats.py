@@ -1,4 +1,4 @@
-"""Files of region features, as other projects write them: each gives a record an image.
+"""Read region features from files of other projects, one record per image.
 
 numpy's (`ArchiveSource`, `FolderSource`), HDF5 (`Hdf5Source`), tab-separated (`TsvSource`) and
 LMDB (`LmdbSource`).
@@ -44,7 +44,7 @@ source has twice is an error here."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Features of one image, as the source has them.
+    """Features of one image as read from a source file.
 
     Attributes:
         image_id: its name in the source.
@@ -64,7 +64,7 @@ class Record:
 
 
 class AbstractSource(ABC):
-    """A file or folder of features.
+    """Base class of files or folders with features.
 
     Attributes:
         name: name for messages.
@@ -74,11 +74,11 @@ class AbstractSource(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Number of images, roughly where counting would mean reading all."""
+        """Number of images; an estimate if counting would require reading everything."""
 
     @abstractmethod
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """The records of images that are wanted, in the source's order.
+        """Yield the records of selected images, in the order of the source.
 
         Raises:
             ValueError: damaged content; the message names the place.
@@ -86,7 +86,7 @@ class AbstractSource(ABC):
 
 
 def record_of(image_id: str, where: str, arrays: Mapping[str, Any]) -> Record:
-    """A record from the arrays of one image, by the names that are in use for them.
+    """Build a record from the arrays of one image, found by their usual names.
 
     Features may be one vector (of the whole photo), ``(n, D)``, ``(D, n)`` where ``n`` boxes say
     so, or a grid ``(h, w, D)``, whose cells are the boxes.
@@ -122,12 +122,12 @@ def record_of(image_id: str, where: str, arrays: Mapping[str, Any]) -> Record:
 
 
 def first_of(names: Collection[str], known: Collection[str]) -> str | None:
-    """The first of the known names that is among ``names``."""
+    """Return the first known name that occurs in ``names``."""
     return next((name for name in known if name in names), None)
 
 
 def numbers(array: Any, where: str) -> np.ndarray:
-    """The array, which must be one of numbers.
+    """Return an array after a check that it holds numbers.
 
     Raises:
         ValueError: it is none.
@@ -152,7 +152,7 @@ def _boxes(arrays: Mapping[str, Any], where: str) -> tuple[np.ndarray | None, bo
 
 
 def _cells(features: np.ndarray) -> np.ndarray:
-    """Boxes ``(n, 4)`` in shares: the whole photo, or the cells of a grid in rows."""
+    """Return boxes ``(n, 4)`` as fractions: the whole photo, or the cells of a grid by row."""
     height, width = (1, 1) if features.ndim == 1 else features.shape[:2]
     y, x = (axis.ravel() for axis in np.mgrid[:height, :width])
     return np.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], axis=1)
@@ -161,7 +161,7 @@ def _cells(features: np.ndarray) -> np.ndarray:
 def _cut(
     features: np.ndarray, boxes: np.ndarray | None, arrays: Mapping[str, Any], where: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Padded rows are cut off; features and boxes must be as many."""
+    """Remove padded rows, and check that features and boxes have equal numbers."""
     count = _number(arrays, COUNT, where)
     if count is not None:
         if not 1 <= count <= len(features) or count != int(count):
@@ -191,13 +191,13 @@ NUMPY_SUFFIXES = (".npz", ".npy")
 
 
 class ArchiveSource(AbstractSource):
-    """One ``.npz``: of one image, or with an array ``(n, D)`` for each of several."""
+    """Source: an ``.npz`` file of one image, or with an array ``(n, D)`` per image."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
 
     def count(self) -> int:
-        """The number of its arrays, or 1."""
+        """Number of arrays, or 1."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -206,7 +206,7 @@ class ArchiveSource(AbstractSource):
         return 1 if first_of(names, FEATURES) else len(names)
 
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """Reads array by array."""
+        """Yield the records array by array."""
         try:
             yield from self._records(wanted)
         except DAMAGE as error:
@@ -228,7 +228,7 @@ class ArchiveSource(AbstractSource):
 
 
 class FolderSource(AbstractSource):
-    """A folder of numpy's files, one an image.
+    """Source: a folder of numpy files, one per image.
 
     ``ID.npz`` holds arrays that `record_of` reads: a single array (``cocobu_att``), ``x`` or
     ``features`` with ``bbox`` and sizes (bottom-up attention in PyTorch, MCAN's with turned
@@ -246,11 +246,11 @@ class FolderSource(AbstractSource):
         self.paths = sorted(path for path in folder.iterdir() if path.suffix in NUMPY_SUFFIXES)
 
     def count(self) -> int:
-        """The number of its files."""
+        """Number of files."""
         return len(self.paths)
 
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """Reads file by file, in the order of their names."""
+        """Yield the records file by file, sorted by name."""
         for path in self.paths:
             if wanted(path.stem, str(path)):
                 arrays = read_arrays(path)
@@ -266,7 +266,7 @@ class FolderSource(AbstractSource):
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of one image's ``.npz`` or ``.npy`` by name, a single one as ``features``.
+    """Read the arrays of an ``.npz`` file by name, or of an ``.npy`` file as ``features``.
 
     Raises:
         ValueError: it is damaged, or holds pickled objects alone.
@@ -276,7 +276,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def arrays_of(file: IO[bytes] | bytes, where: str) -> dict[str, Any]:
-    """As `read_arrays`, from an open file or its bytes."""
+    """Read arrays from an open file or its bytes, see `read_arrays`."""
     opened = io.BytesIO(file) if isinstance(file, bytes) else file
     try:
         content = np.load(opened, allow_pickle=False)
@@ -289,7 +289,7 @@ def arrays_of(file: IO[bytes] | bytes, where: str) -> dict[str, Any]:
 
 
 def _known_arrays(archive: Any, names: list[str]) -> dict[str, Any]:
-    """The arrays that are looked at; others may be pickled, and are left alone."""
+    """Return the arrays that the import uses; others may be pickled, and are not read."""
     if len(names) == 1 and names[0] not in KNOWN:
         return {"features": archive[names[0]]}
     return {name: archive[name] for name in names if name in KNOWN}
@@ -304,7 +304,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 class Hdf5Source(AbstractSource):
-    """One file of HDF5: a group or data set an image, or tables with a row an image.
+    """Source: an HDF5 file with a group or dataset per image, or tables with a row per image.
 
     - ``{img_id}/features`` with ``boxes``, ``img_w``, ``img_h`` (VL-T5, VL-BART, CIC-BART);
     - ``{img_id}`` as a data set ``(n, D)``;
@@ -316,7 +316,7 @@ class Hdf5Source(AbstractSource):
         self.path, self.name = path, str(path)
 
     def count(self) -> int:
-        """The rows of its table, or its groups."""
+        """Number of rows of the table, or of groups."""
         try:
             with self._opened() as file:
                 ids = first_of(file, IDS)
@@ -325,7 +325,7 @@ class Hdf5Source(AbstractSource):
             return 0  # reading it says why
 
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """Reads image by image."""
+        """Yield the records image by image."""
         try:
             with self._opened() as file:
                 ids = first_of(file, IDS)
@@ -370,7 +370,7 @@ def _table(file: Any, ids: str, source: Path, wanted: Wanted) -> Iterator[Record
 
 
 def _unflattened(arrays: dict[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """Rows of any length are stored as one vector: the number of boxes says how many they are."""
+    """Reshape a flattened vector of rows, using the number of boxes."""
     features = numbers(arrays["features"], where)
     if features.ndim != 1:
         return arrays
@@ -387,7 +387,7 @@ COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 
 class TsvSource(AbstractSource):
-    """One file of tab-separated features of bottom-up attention, or one part (``.tsv.0``) of it.
+    """Source: a TSV file of bottom-up attention features, or one part (``.tsv.0``) of it.
 
     Boxes and features are base64 of float32 (peteanderson80/bottom-up-attention).
     """
@@ -396,13 +396,13 @@ class TsvSource(AbstractSource):
         self.path, self.name = path, str(path)
 
     def count(self) -> int:
-        """Estimated from the length of the first line."""
+        """Number of images, estimated from the length of the first line."""
         with self.path.open("rb") as file:
             first = len(file.readline())
         return round(self.path.stat().st_size / first) if first else 0
 
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """Reads line by line; a line that is not wanted is not decoded."""
+        """Yield the records line by line; unselected lines are not decoded."""
         with self.path.open("rb", buffering=2**20) as file:  # a line may be a megabyte
             for number, line in enumerate(file, start=1):
                 where = f"{self.path}, line {number}"
@@ -449,7 +449,7 @@ def _pixels(cell: bytes, column: str, where: str) -> float:
 def _tsv_floats(
     cell: bytes, rows: int, column: str, where: str, width: int | None = None
 ) -> np.ndarray:
-    """Base64 of float32 as ``(rows, width)``."""
+    """Decode base64 of float32 to ``(rows, width)``."""
     try:
         data = base64.b64decode(cell, validate=True)
     except binascii.Error as error:
@@ -490,7 +490,7 @@ class _Meta:
 
 @contextmanager
 def open_lmdb(path: Path) -> Iterator[LmdbFile]:
-    """The file of a data base, mapped into memory.
+    """Open the file of an LMDB database, memory-mapped.
 
     Raises:
         ValueError: it is none, or was cut off.
@@ -505,7 +505,7 @@ def open_lmdb(path: Path) -> Iterator[LmdbFile]:
 
 
 class LmdbFile:
-    """A mapped file.
+    """A memory-mapped LMDB file.
 
     Attributes:
         num_entries: number of entries by its header.
@@ -524,10 +524,10 @@ class LmdbFile:
         self.num_entries = self._newest.entries
         expected = (self._newest.last_page + 1) * self._newest.page_size
         if len(data) < expected:
-            raise ValueError(f"{path}: holds {len(data)} bytes of {expected}; was it cut off?")
+            raise ValueError(f"{path} has {len(data)} bytes of {expected}; was it cut off?")
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, in the order of keys.
+        """Yield keys and values in the order of keys.
 
         Raises:
             ValueError: a damaged page, which the message names.
@@ -564,7 +564,7 @@ class LmdbFile:
         return _Meta(page_size, entries, root, last_page, transaction)
 
     def _place(self, page: int) -> int:
-        """Where a page begins."""
+        """Return the offset of a page."""
         place = page * self._newest.page_size
         if not 2 <= page <= self._newest.last_page or place + _HEADER > len(self._data):
             raise self._damaged(page)
@@ -574,7 +574,7 @@ class LmdbFile:
         return struct.unpack_from("<H", self._data, self._place(page) + 10)[0]
 
     def _nodes(self, page: int) -> list[int]:
-        """Where the nodes of a branch or leaf begin."""
+        """Return the offsets of the nodes of a branch or leaf."""
         place, size = self._place(page), self._newest.page_size
         flags, lower = struct.unpack_from("<HH", self._data, place + 10)
         if flags & ~0x10 not in (_BRANCH, _LEAF) or not _HEADER <= lower <= size:
@@ -602,7 +602,7 @@ class LmdbFile:
         return self._data[key : key + key_size], self._data[value : value + size]
 
     def _damaged(self, page: int) -> ValueError:
-        return ValueError(f"{self.path}: page {page} is damaged, or not of a plain data base")
+        return ValueError(f"{self.path}: page {page} is damaged, or not of a plain LMDB database")
 
 
 LMDB_FILE = "data.mdb"
@@ -615,7 +615,7 @@ _PICKLE = (
 
 
 class LmdbSource(AbstractSource):
-    """A data base of LMDB, an entry an image with its name as the key: the folder, or its file.
+    """Source: an LMDB database (folder or file) with an entry per image, keyed by its name.
 
     Values are arrays by name, as msgpack with numpy's arrays (UNITER, VILLA) or as ``.npz``
     (UNITER's compressed ones), with names as in `record_of`. Pickled values (ViLBERT) are refused:
@@ -626,7 +626,7 @@ class LmdbSource(AbstractSource):
         self.path, self.name = path, str(path)
 
     def count(self) -> int:
-        """The number of its entries."""
+        """Number of entries."""
         try:
             with open_lmdb(self._file) as entries:
                 return entries.num_entries
@@ -634,7 +634,7 @@ class LmdbSource(AbstractSource):
             return 0  # reading it says why
 
     def records(self, wanted: Wanted) -> Iterator[Record]:
-        """Reads entry by entry, in the order of keys."""
+        """Yield the records entry by entry, in the order of keys."""
         with open_lmdb(self._file) as file:
             for key, value in file.entries():
                 yield from self._entry(key, value, wanted)
@@ -677,7 +677,7 @@ def _as_text(name: object) -> str:
 
 
 def _array(value: Any) -> Any:
-    """An array or number as msgpack-numpy writes it; nothing in it is run."""
+    """Decode an array or number in msgpack-numpy's format, without running code."""
     if not isinstance(value, dict):
         return np.asarray(value)
     fields = {_as_text(name): item for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""Import of region features that others have computed into a feature store, boxes included.
+"""Import region features computed elsewhere, with their boxes, into a feature store.
 
 ``captioning import-features FILE... --folder FOLDER`` reads the formats in
 `captioning.data.features.formats`.
@@ -51,7 +51,7 @@ from captioning.runtime.file_lock import locked
 
 
 def read_photo_sizes(path: str | Path) -> dict[str, tuple[float, float]]:
-    """Width and height in pixels by image id, from ``images`` with ``id``, ``width``, ``height``.
+    """Read width and height in pixels by image id, from COCO's ``images`` list.
 
     So COCO's annotations have them, and ruotianluo's ``cocotalk.json``.
 
@@ -74,7 +74,7 @@ _TSV = re.compile(r".*\.tsv(\.\d+)?", re.IGNORECASE)
 def open_sources(
     paths: Sequence[str | Path], *, boxes: str | Path | None = None
 ) -> list[AbstractSource]:
-    """The sources of features that paths name, in their order.
+    """Open the sources of features that paths name, in order.
 
     Args:
         paths: files, folders, or patterns such as ``trainval/*.tsv.*``. A folder is an LMDB, or has
@@ -96,7 +96,7 @@ def open_sources(
     ]
     if boxes_folder is not None and not any(isinstance(s, FolderSource) for s in sources):
         raise ValueError(
-            f"{boxes_folder}: a separate folder of boxes needs features in a folder of .npz or .npy"
+            f"{boxes_folder}: --boxes needs features in a folder of .npz or .npy files"
         )
     return sources
 
@@ -111,7 +111,7 @@ def _matching(pattern: str | Path) -> list[Path]:
 
 
 def _natural(name: str) -> list[int | str]:
-    """So that part 10 follows part 9."""
+    """Return a sort key that puts part 10 after part 9."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
@@ -193,7 +193,7 @@ def import_features(
     check = _Check(dim=dim, sizes=sizes)
     first = next((r for source in opened for r in source.records(lambda *_: True)), None)
     if first is None:
-        raise ValueError(f"{', '.join(map(str, sources))}: no features in there")
+        raise ValueError(f"{', '.join(map(str, sources))} hold no features; give other files")
     first_rows = check(first)
     fresh = FeatureIndex(
         identity=name,
@@ -227,7 +227,7 @@ def import_features(
 
 @dataclass(kw_only=True)
 class _Selection:
-    """Which images of the sources are read.
+    """Selection of the images that are read from the sources.
 
     Attributes:
         imported: those that an earlier import has brought.
@@ -256,7 +256,7 @@ class _Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """A record as it is stored: ``(n, D) float16`` and boxes ``(n, 4) float32`` in shares."""
+    """A record in the store's format: ``(n, D) float16``, boxes ``(n, 4) float32`` as fractions."""
 
     image_id: str
     features: np.ndarray
@@ -265,7 +265,7 @@ class _Rows:
 
 
 class _Check:
-    """Refuses records that cannot be meant, and brings the others to the form of the store.
+    """Check of records, which also converts them to the store's format.
 
     Args:
         dim: feature size that is expected; None for that of the first record.
@@ -322,7 +322,7 @@ class _Check:
 
 
 def _halves(features: np.ndarray) -> np.ndarray:
-    """The same in ``float16``; torch is five times as fast at it as numpy."""
+    """Convert to ``float16``; torch is five times as fast as numpy."""
     if features.dtype == np.float16:
         return np.ascontiguousarray(features)
     single = np.array(features, dtype=np.float32, order="C")
@@ -365,7 +365,7 @@ def _index(target: Path, fresh: FeatureIndex) -> FeatureIndex:
 
 
 def _remaining(total: int, index: FeatureIndex, image_ids: Collection[str] | None) -> int:
-    """At most so many images of the ``total`` of all sources are still to be imported."""
+    """Return an upper bound of the images still to import, given the ``total`` of all sources."""
     if image_ids is None:
         return max(total - len(index.positions), 0)
     imported = {plain_id(image_id) for image_id in index.positions}

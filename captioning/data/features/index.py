@@ -1,4 +1,4 @@
-"""The index of a feature store: which records lie where. It grows by appending.
+"""Index of a feature store: the location of each record; append-only.
 
 ``index.json`` is the header, written once. ``records.log`` has a line for every block of records
 that was committed: the CRC-32 of the line, then JSON. A killed writer leaves at most a torn last
@@ -35,13 +35,13 @@ PathEntry = tuple[int, int, str]
 
 
 def shard_name(number: int) -> str:
-    """File name of a shard."""
+    """Return the file name of a shard."""
     return DATA_NAME if number == 0 else f"features-{number:04d}.bin"
 
 
 @dataclass(kw_only=True)
 class Block:
-    """Records that are committed together: a line of ``records.log``.
+    """Records that are committed together, as one line of ``records.log``.
 
     Attributes:
         shard: shard of their rows.
@@ -60,7 +60,7 @@ class Block:
     paths: dict[str, PathEntry] = field(default_factory=dict)
 
     def line(self) -> bytes:
-        """Its written form."""
+        """The block as a line of ``records.log``."""
         content = {
             "shard": self.shard,
             "keys": self.keys,
@@ -77,7 +77,7 @@ class Block:
 
 @dataclass(kw_only=True)
 class FeatureIndex:
-    """The content of a store.
+    """Index of a store's content.
 
     Attributes:
         identity: identity of the backbone, or name of the imported features.
@@ -111,16 +111,16 @@ class FeatureIndex:
 
     @property
     def num_rows(self) -> int:
-        """Rows that belong to records."""
+        """Number of rows that belong to records."""
         return sum(self.shard_rows)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of features."""
+        """Bytes per row of features."""
         return self.dim * 2
 
     def add(self, block: Block) -> None:
-        """Take a block in.
+        """Add a block to the index.
 
         Raises:
             ValueError: its lists differ in length, a key is there already, or its shard is neither
@@ -152,7 +152,7 @@ class FeatureIndex:
 
 
 def load_index(folder: Path) -> FeatureIndex:
-    """The index of a store.
+    """Load the index of a store.
 
     Raises:
         FileNotFoundError: ``folder`` has no store.
@@ -235,7 +235,7 @@ def _paths(values: Mapping[str, Any]) -> dict[str, PathEntry]:
 
 
 def _check_files(index: FeatureIndex, folder: Path) -> None:
-    """Refuse data files that are shorter than the index says."""
+    """Raise an error for data files shorter than the index says."""
     sizes = {
         shard_name(number): rows * index.row_bytes for number, rows in enumerate(index.shard_rows)
     }

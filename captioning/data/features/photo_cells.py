@@ -1,4 +1,4 @@
-"""Features of photos in few dimensions, for small networks that are trained beside a captioner."""
+"""Features of photos reduced in dimension, for small networks trained beside a captioner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BASIS_PHOTOS = 500
 
 
 class PhotoCells:
-    """The grid features of photos along their principal components, and their means in full.
+    """Grid features of photos, reduced to principal components, and their full means.
 
     Args:
         backbone: frozen network of the photos.
@@ -48,7 +48,7 @@ class PhotoCells:
 
     @torch.inference_mode()
     def __call__(self, paths: Sequence[Path]) -> PhotoFeatures:
-        """Cells ``(len(paths), R, D) float16`` and means ``(len(paths), C) float32``.
+        """Return cells ``(len(paths), R, D) float16`` and means ``(len(paths), C) float32``.
 
         The components are those of the first call's photos.
         """
@@ -77,7 +77,7 @@ class PhotoCells:
             self._known |= zip(paths[block], zip(reduced, means, strict=True), strict=True)
 
     def _components(self, store: FeatureStore, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Mean ``(C,)`` of the cells, and the basis ``(C, D)``; the first component has spread 3.
+        """Return the mean ``(C,)`` of the cells and the basis ``(C, D)``, scaled to deviation 3.
 
         Networks train well on inputs of such a size.
         """

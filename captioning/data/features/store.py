@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"(?:(?:coco_)?(?:train|val|test)20\d\d_|flickr30k_)?0*(\
 
 
 def plain_id(name: str) -> str:
-    """The image id that a file name stands for.
+    """Return the image id that a file name stands for.
 
     ``COCO_val2014_000000000042.jpg``, ``coco_val2014_000000000042.npz`` and ``000000000042`` are
     the image ``42``; of other names the folder and the suffix are left out.
@@ -48,7 +48,7 @@ def plain_id(name: str) -> str:
 
 
 def plain_ids(keys: Mapping[str, int]) -> dict[str, int]:
-    """Positions by `plain_id`, without those that two keys would share."""
+    """Return positions by `plain_id`, without ids shared by several keys."""
     positions: dict[str, int] = {}
     shared: set[str] = set()
     for key, position in keys.items():
@@ -59,7 +59,7 @@ def plain_ids(keys: Mapping[str, int]) -> dict[str, int]:
 
 
 def find_by_id(keys: Mapping[str, int], image_ids: Sequence[str]) -> list[int]:
-    """Positions of images, -1 where there is none.
+    """Return positions of images, -1 for missing images.
 
     Args:
         keys: positions by the names in the store.
@@ -79,13 +79,13 @@ IMPORT_REMEDY = "import the files that hold them: captioning import-features FIL
 
 
 def hash_file(path: Path) -> str:
-    """SHA-1 of a photo's bytes (of content, not for security), 40 hex digits."""
+    """Return the SHA-1 of a photo's file (not for security), 40 hex digits."""
     with open_photo(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
 
 
 def record_key(digest: str, boxes: Sequence[Box] | None = None) -> str:
-    """Key of a photo's record: its SHA-1, and for region features also the SHA-1 of its boxes."""
+    """Return the key of a photo's record: its SHA-1, with region features also its boxes' SHA-1."""
     if boxes is None:
         return digest
     flat = np.asarray(boxes, dtype="<f4").reshape(-1, 4)
@@ -93,12 +93,12 @@ def record_key(digest: str, boxes: Sequence[Box] | None = None) -> str:
 
 
 def absolute(path: str | Path) -> str:
-    """How a path is written in the index: absolute, links kept."""
+    """Return a path as written in the index: absolute, with links unresolved."""
     return os.path.abspath(path)
 
 
 def known_digest(index: FeatureIndex, path: str) -> str | None:
-    """Digest of a photo without reading it; None where it is unknown or the file has changed.
+    """Return a photo's hash without reading it; None if unknown or if the file has changed.
 
     Where the photo is not on this machine, the recorded digest counts: features can be copied to a
     cluster without their photos.
@@ -114,7 +114,7 @@ def known_digest(index: FeatureIndex, path: str) -> str | None:
 
 
 class FeatureStore:
-    """Reads the features of photos; cheap to open, safe in `DataLoader` workers.
+    """Reader of stored photo features; cheap to open, safe in `DataLoader` workers.
 
     It holds the records that the index named when it was opened. Copies sent to other processes map
     the same files, and share their pages.
@@ -129,7 +129,7 @@ class FeatureStore:
     """
 
     def __init__(self, *, folder: Path, index: FeatureIndex) -> None:
-        """A store over an index that was read already; usually `open` or `ensure_features`."""
+        """Create a store from a loaded index; `open` or `ensure_features` are the usual ways."""
         self.folder = Path(folder)
         self.identity, self.kind, self.dim = index.identity, index.kind, index.dim
         self.has_boxes = index.has_boxes
@@ -141,7 +141,7 @@ class FeatureStore:
 
     @classmethod
     def open(cls, folder: str | Path) -> FeatureStore:
-        """The store in ``folder``.
+        """Open the store in ``folder``.
 
         Raises:
             FileNotFoundError: there is none.
@@ -157,13 +157,13 @@ class FeatureStore:
         return {**self.__dict__, "_index": None}  # it is large, and read again where it is needed
 
     def remember_boxes(self, boxes: dict[str, tuple[Box, ...]]) -> None:
-        """Boxes by absolute path, so that `positions` of region features needs paths alone."""
+        """Store boxes by absolute path, so that `positions` of region features needs only paths."""
         self._boxes = boxes
 
     def positions(
         self, paths: Sequence[str | Path], boxes: Sequence[Sequence[Box]] | None = None
     ) -> np.ndarray:
-        """Positions ``(len(paths),) int64`` of photos, for `read`.
+        """Return positions ``(len(paths),) int64`` of photos, for `read`.
 
         Args:
             paths: photo files.
@@ -189,7 +189,7 @@ class FeatureStore:
         return self._all_there(positions, names, "photos", REMEDY)
 
     def positions_of_ids(self, image_ids: Sequence[str]) -> np.ndarray:
-        """Positions ``(len(image_ids),) int64`` in a store of imported features.
+        """Return positions ``(len(image_ids),) int64`` in a store of imported features.
 
         An id that the store does not hold is looked up as the names of photo files are read:
         ``COCO_val2014_000000000042`` is the image ``42``.
@@ -206,7 +206,7 @@ class FeatureStore:
         return self._all_there(positions, list(image_ids), "images", remedy)
 
     def read(self, positions: np.ndarray | Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Features of I photos.
+        """Return the features of I photos.
 
         Args:
             positions: ``(I,)`` from `positions`.
@@ -237,7 +237,7 @@ class FeatureStore:
             )
 
     def read_boxes(self, positions: np.ndarray | Sequence[int]) -> Tensor:
-        """Boxes ``(I, R, 4) float32`` of I photos, as `read` gives their features.
+        """Return boxes ``(I, R, 4) float32`` of I photos, matching the features from `read`.
 
         x1, y1, x2 and y2 are shares of the photo's sides in [0, 1].
 
@@ -249,7 +249,7 @@ class FeatureStore:
         return torch.from_numpy(self._data.boxes(np.asarray(positions, dtype=np.int64)))
 
     def sizes_of_ids(self, image_ids: Sequence[str]) -> list[tuple[float, float] | None]:
-        """Widths and heights of photos in pixels, as the files of imported features give them.
+        """Return widths and heights of photos in pixels, as imported with the features.
 
         None for images that are not there, and where the files do not tell.
         """

@@ -1,4 +1,4 @@
-"""Rows of a feature store, mapped into memory and checked when they are first read."""
+"""Rows of a feature store, memory-mapped and checked when first read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_FINITE = 0x7C00  # the bits of infinity in float16; those of NaN are more
 
 
 class MappedRows:
-    """Records of a store by position.
+    """Memory-mapped records of a store, by position.
 
     Copies sent to other processes map the same files, and share their pages.
 
@@ -48,7 +48,7 @@ class MappedRows:
         return {**self.__dict__, "_shards": None, "_boxes": None}
 
     def features(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """``(I, R, D) float16``, zero where no row is, and ``(I, R) bool``; None if all are.
+        """Return ``(I, R, D) float16``, zero in padding, and the mask ``(I, R) bool`` or None.
 
         Raises:
             ValueError: a record's rows are damaged.
@@ -68,7 +68,7 @@ class MappedRows:
         return features, None if mask.all() else mask
 
     def boxes(self, where: np.ndarray) -> np.ndarray:
-        """``(I, R, 4) float32`` in shares of the photo's sides, zero where no row is."""
+        """Return boxes ``(I, R, 4) float32`` as fractions of the photo's sides, zero in padding."""
         counts = self.counts[where]
         boxes = np.zeros((len(where), int(counts.max(initial=0)), 4), dtype=np.float32)
         for target, position, count in zip(boxes, where.tolist(), counts.tolist(), strict=True):
@@ -76,7 +76,7 @@ class MappedRows:
         return boxes
 
     def damaged(self) -> list[int]:
-        """Positions of all records that differ from the written ones; reads the whole store."""
+        """Return positions of records that differ from their checksums; reads the whole store."""
         return [p for p in range(len(self.counts)) if self._is_damaged(p, self._rows(p))]
 
     def _rows(self, position: int) -> np.ndarray:
@@ -105,8 +105,8 @@ class MappedRows:
             position, record = int(where[number]), records[number]
             if self._is_damaged(position, record):
                 raise ValueError(
-                    f"{self.folder}: the features of {self._name_of(position)} differ from the "
-                    f"written ones (damaged on the disk, or copied in part); copy the folder "
+                    f"{self.folder}: the features of {self._name_of(position)} differ from their "
+                    f"checksum (damaged on disk, or copied partially); copy the folder "
                     f"again, or "
                     "delete it and build again"
                 )

@@ -1,4 +1,4 @@
-"""Writes a feature store: rows into shards, then a line for the block that they make."""
+"""Write a feature store: rows into shards, then an index line for each block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from captioning.data.features.index import (
 def check_space(
     folder: Path, needed: int, num_photos: int, notify: Callable[[str], object]
 ) -> None:
-    """Say how much space features will take, and refuse to begin where there is less.
+    """Log how much disk space features will need, and raise an error if there is less.
 
     Args:
         folder: the store's folder.
@@ -45,17 +45,17 @@ def check_space(
     need = f"features of {num_photos:,} photos need about {needed / 2**30:.2f} GiB"
     if needed > free:
         raise OSError(
-            f"{folder}: {need}, free are {free / 2**30:.2f} GiB; free some space, or name a folder "
-            "on another disk (CAPTIONING_CACHE for those that a run builds)"
+            f"{folder}: {need}, but only {free / 2**30:.2f} GiB are free; free space, or use a "
+            "folder on another disk (CAPTIONING_CACHE for features that a run computes)"
         )
-    notify(f"{need} in {folder}; free are {free / 2**30:.2f} GiB")
+    notify(f"{need} in {folder}; {free / 2**30:.2f} GiB are free")
 
 
 SHARD_BYTES = 2**30  # a shard that has reached it is followed by another
 
 
 class FeatureWriter:
-    """Appends records to a store; the caller holds the folder's lock.
+    """Writer that appends records to a store; the caller must hold the folder's lock.
 
     A kill loses at most the records since the last `commit`.
 
@@ -68,7 +68,7 @@ class FeatureWriter:
     def __init__(
         self, *, folder: Path, index: FeatureIndex, shard_bytes: int = SHARD_BYTES
     ) -> None:
-        """Open ``folder`` for appending and cut off what no line of the index names."""
+        """Open ``folder`` for appending, and remove data that the index does not list."""
         self.folder, self.index, self.shard_bytes = folder, index, shard_bytes
         self._shard = len(index.shard_rows) - 1
         if not index.is_current:
@@ -132,7 +132,7 @@ class FeatureWriter:
         self._block.paths.update(paths)
 
     def commit(self) -> None:
-        """Make appended records part of the store, safe against a kill."""
+        """Make appended records part of the store, atomically."""
         if not self._block.keys and not self._block.paths and self._header_exists():
             return
         line = self._block.line()
@@ -171,7 +171,7 @@ class FeatureWriter:
         return [file for file in (self._file, self._boxes, self._log) if file is not None]
 
     def _committed_bytes(self) -> int:
-        """Of the shard that is written to."""
+        """Bytes of the current shard that are committed."""
         rows = self.index.shard_rows[self._shard] if self._shard < len(self.index.shard_rows) else 0
         return rows * self.index.row_bytes
 
@@ -185,7 +185,7 @@ class FeatureWriter:
         self._block.shard = self._shard
 
     def _cut(self) -> None:
-        """Cut off what was appended and not committed."""
+        """Remove appended data that was not committed."""
         os.truncate(self.folder / shard_name(self._shard), self._committed_bytes())
         os.truncate(self.folder / LOG_NAME, self.index.log_bytes)
         if self._boxes is not None:
@@ -193,7 +193,7 @@ class FeatureWriter:
 
 
 def _opened(path: Path, size: int) -> IO[bytes]:
-    """A file open for appending, cut to ``size`` bytes."""
+    """Open a file for appending after cutting it to ``size`` bytes."""
     with _explained(path.parent):
         file = path.open("ab")
         file.truncate(size)
@@ -221,7 +221,7 @@ def _bring_to_present_format(folder: Path, index: FeatureIndex) -> None:
 
 
 class _explained:
-    """Says what to do when the disk is full, or cannot be written."""
+    """Add the remedy to errors of a full or unwritable disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

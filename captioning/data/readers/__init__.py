@@ -1,1 +1,1 @@
-"""Readers of annotations, one a format; each gives a `Roster`."""
+"""Readers of annotation formats; each reader returns a `Roster`."""

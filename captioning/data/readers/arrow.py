@@ -1,4 +1,4 @@
-"""Arrow and Parquet files with a column of photos, in the layouts that `datasets` writes."""
+"""Read Arrow and Parquet files with a column of photos, in the layouts of `datasets`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_arrow(
     missing_captions: Policy = "error",
     bad_captions: Policy | None = None,
 ) -> Roster:
-    """The photos and captions of Arrow or Parquet files, which stay packed.
+    """Read photos and captions of Arrow or Parquet files; photos stay in the files.
 
     Photos are bytes in the file, or paths below the folder or the file's own folder. The image id
     is the file's name and the row's number, unless a column has ids. Rows of the same path are
@@ -116,7 +116,7 @@ def read_arrow(
     division = Division(part=part, held_out=held_out)
     rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
     if held_out and split_column is not None:
-        raise ValueError(f"held_out={held_out} draws splits, and split_column says them: give one")
+        raise ValueError(f"held_out={held_out} and split_column both define splits: set only one")
     paths = table_files(folder, files, "all" if held_out or split_column else part)
     names = (image_column, caption_columns, id_column, split_column)
     own_ids = own_ids and id_column is None
@@ -128,7 +128,7 @@ def read_arrow(
         if cache_folder is None:
             raise SettingError(
                 folder,
-                "Arrow files of Parquet need a place",
+                "converting Parquet to Arrow needs a folder",
                 "give ",
                 Setting("cache_folder"),
                 " or set ",
@@ -152,7 +152,7 @@ def read_arrow(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A file, the prefix of row numbers in image ids, and the columns that are read."""
+    """A file, the prefix of its row numbers in image ids, and the columns to read."""
 
     path: Path
     prefix: str
@@ -160,7 +160,7 @@ class _Table:
 
 
 def _named(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, str]]:
-    """Files with their names, with folders where two have the same name."""
+    """Return files with their names, including folders if two files share a name."""
     counts = Counter(path.stem for path in paths)
     for path in paths:
         plain = path.with_suffix("")
@@ -169,7 +169,7 @@ def _named(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _converted(tables: Sequence[_Table], cache_folder: Path) -> list[_Table]:
-    """The tables as Arrow files."""
+    """Convert the tables to Arrow files."""
     result = []
     for columns, group in groupby(tables, key=lambda table: table.columns):
         members = list(group)
@@ -179,7 +179,7 @@ def _converted(tables: Sequence[_Table], cache_folder: Path) -> list[_Table]:
 
 
 def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
-    """The same, where rows of one photo are joined."""
+    """Join the rows of one photo."""
     rows: dict[str, list[PackedPhoto]] = {}
     for photo in photos:
         if photo.same or rows:  # rows before the first that may be joined need not wait
@@ -195,7 +195,7 @@ def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
 
 
 def _own_ids(photos: list[PackedPhoto]) -> list[PackedPhoto]:
-    """The photos with the ids that the files say, or else with their names, if these are unique."""
+    """Give photos the file's ids, or else their names if these are unique."""
     for ids in ([photo.said for photo in photos], [photo.name for photo in photos]):
         if all(ids):
             named = [
@@ -242,7 +242,7 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
 def first_names(
     files: Sequence[Path], image_column: str | None, caption_columns: str | Sequence[str] | None
 ) -> list[str]:
-    """Paths of the first photos of files that do not hold them, to find the folder they are in."""
+    """Return paths of the first external photos, to find their folder."""
     for file in files[:1]:
         for rows in read_rows(file, choose_columns(file, image_column, caption_columns, None)):
             pairs = zip(rows.paths, rows.has_bytes, strict=True)
@@ -293,7 +293,7 @@ def _photos(
 
 
 def _warn_of_rows(path: Path, columns: Columns, names: Counter[str]) -> None:
-    """Say where rows may be captions of one photo: each is an image of its own without ids."""
+    """Log a warning if several rows without ids may be captions of one photo."""
     repeated = sum(count - 1 for name, count in names.items() if name)
     if columns.image_id is None and repeated:
         log.warning(
@@ -308,7 +308,7 @@ def _is_of(part: Part, said: Any, where: str) -> bool:
 
 
 def _suffix(path: Path, column: str, row: int) -> str:
-    """The suffix of a photo by its bytes, for photos whose name the file does not tell."""
+    """Return a photo's file suffix, detected from its bytes."""
     try:
         with open_photo(row_path(path, column, row)) as photo:
             start = photo.read(4)
@@ -337,7 +337,7 @@ def _photo(
     suffix: str,
     named: bool,
 ) -> str | Path | None:
-    """Where the photo of a row lies, with its name if it is to be ``named``; None: nowhere."""
+    """Return the location of a row's photo, with its name if ``named``; None if there is none."""
     name = rows.paths[place]
     if rows.has_bytes[place]:
         own = PurePosixPath(name or "").suffix.lower()
@@ -364,7 +364,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _captions(values: Sequence[Any], separator: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The captions of a row, and why others are none."""
+    """Return the captions of a row, and reasons for invalid captions."""
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     if texts and isinstance(texts[0], dict) and {"from", "role"} & texts[0].keys():
         asked = [{"role": "user"}] if len(texts) == 1 else []  # in a column of its own
@@ -383,7 +383,7 @@ def _captions(values: Sequence[Any], separator: str) -> tuple[tuple[str, ...], t
 
 
 def _as_arrow(files: Sequence[Path], columns: Sequence[str], cache_folder: Path) -> list[Path]:
-    """Arrow files with the same rows; those that are there are not written again.
+    """Write Arrow files with the same rows, unless they exist.
 
     Opening photos in any order is fast there: Parquet is read by groups of rows, so that opening
     one photo reads all those of its group.
@@ -416,12 +416,12 @@ def _target(file: Path, columns: Sequence[str], cache_folder: Path) -> Path:
 
 
 def _check_space(files: Sequence[Path], cache_folder: Path) -> None:
-    """Photos do not shrink in Parquet, so that Arrow takes as much space."""
+    """Check the disk space: Arrow files need as much space as Parquet's photos."""
     needed = sum(file.stat().st_size for file in files)
     free = shutil.disk_usage(cache_folder).free
     if needed >= free:
         raise OSError(
-            f"{cache_folder}: needs {needed / 1e9:.1f} GB for Arrow files, has {free / 1e9:.1f}; "
+            f"{cache_folder}: Arrow files need {needed / 1e9:.1f} GB, free are {free / 1e9:.1f}; "
             "free space, choose another paths.cache=, or set data.convert=false"
         )
     if needed:

@@ -1,4 +1,4 @@
-"""Columns of Arrow and Parquet files: which hold photos and captions, and their values."""
+"""Find the columns of Arrow and Parquet files that hold photos and captions, and read them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BLOCK = 16384  # rows that are made into Python's values at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns of a file that count.
+    """The relevant columns of a file.
 
     Attributes:
         image: image of photos: bytes, a path, or a structure of both.
@@ -62,7 +62,7 @@ class Columns:
     said: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
-        """The columns of the file, each once."""
+        """Names of the columns, without repeats."""
         names = [self.image, *(name.partition(".")[0] for name in self.captions)]
         names += [name for name in (self.image_id, self.split, *self.said) if name is not None]
         return list(dict.fromkeys(names))
@@ -70,7 +70,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Some rows of a file.
+    """A block of rows of a file.
 
     Attributes:
         first: number of the first.
@@ -100,7 +100,7 @@ def choose_columns(
     *,
     own_ids: bool = False,
 ) -> Columns:
-    """The columns that are named, or those with the names that data sets have.
+    """Choose the given columns, or columns with the usual names of datasets.
 
     Args:
         file: an Arrow or Parquet file.
@@ -134,7 +134,7 @@ def choose_columns(
 
 
 def splits_of_rows(files: Sequence[Path]) -> tuple[str, list[Split]]:
-    """The column of all files that says splits, and these; empty for other values.
+    """Find the column that gives the split of each row in all files, and read it.
 
     It is `COLUMN` in any case, or else the one of words of splits alone.
 
@@ -175,7 +175,7 @@ def _present(words: Iterable[str]) -> list[Split]:
 
 
 def _words(files: Sequence[Path], column: str) -> list[str]:
-    """The values of a column, in order; none where one is no word of a split."""
+    """Return the values of a column in order; empty if a value is not a word for a split."""
     words: list[str] = []
     for file in files:
         for batch in _batches_of(file, [column]):
@@ -214,7 +214,7 @@ def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
 
 
 def read_rows(file: Path, columns: Columns) -> Iterator[Rows]:
-    """The rows of a file without the bytes of its photos.
+    """Read the rows of a file without the bytes of its photos.
 
     Raises:
         ValueError: a damaged file, or columns of other kinds.
@@ -245,7 +245,7 @@ def _batches_of(file: Path, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _without_bytes(source: Any, image: str) -> str:
-    """The column of photos, or the field of their paths where the first photo has bytes.
+    """Return the photo column, or its path field if the first photo has bytes.
 
     Bytes are not read where all photos seem to have them; statistics would tell for sure, but
     damaged ones end the process.
@@ -283,7 +283,7 @@ def _values_or_none(batch: Any, name: str | None) -> list[Any]:
 
 
 def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str | None]]:
-    """Which photos are in the file, and where they lay."""
+    """Return which photos are in the file, and their original paths."""
     types = arrow().types
     field = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files").struct_field
     nowhere: list[str | None] = [None] * len(values)

@@ -1,4 +1,4 @@
-"""Which Arrow and Parquet files of a folder hold a split, in the layouts that `datasets` writes."""
+"""Find the Arrow and Parquet files of a split, in the folder layouts of `datasets`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDICES = ("_indices_files", "_indices_data_files")  # rows in another order, a
 
 
 def table_files(folder: str | Path, files: str | list[str] | None, split: Part) -> list[Path]:
-    """The files of a split, in order.
+    """Return the files of a split, in order.
 
     Args:
         folder: folder of the data set.
@@ -62,7 +62,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
 
 
 def all_files(folder: Path) -> list[Path]:
-    """Arrow and Parquet files below a folder, in order, without the caches of `datasets`.
+    """Return Arrow and Parquet files below a folder, without the caches of `datasets`.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -86,7 +86,7 @@ def all_files(folder: Path) -> list[Path]:
 
 
 def of_photos(files: list[Path]) -> list[Path]:
-    """Files without the tables that img2dataset writes beside its shards or folders of photos."""
+    """Drop the tables that img2dataset writes beside its shards or photo folders."""
     return [path for path in files if not (is_parquet(path) and _is_beside(path))]
 
 
@@ -96,7 +96,7 @@ def _is_beside(path: Path) -> bool:
 
 
 def _listed(folder: Path) -> list[str] | None:
-    """Names of the files that a saved data set consists of; None for other folders."""
+    """Return the file names listed by a saved dataset; None for other folders."""
     path = folder / _STATE
     if not path.is_file():
         return None

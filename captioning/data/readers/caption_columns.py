@@ -1,4 +1,4 @@
-"""Which columns of a table hold captions, by the names that data sets give them."""
+"""Find the caption columns of a table by their usual names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def has_addresses(names: Iterable[str]) -> bool:
 
 @lru_cache
 def file_columns(names: tuple[str, ...]) -> list[str]:
-    """Usual names for columns of file names among these, the most usual first."""
+    """Return the usual names of file columns among the given names, most usual first."""
     usual = [name for one in FILE_COLUMNS for name in names if name == one]
     wanted = {_squeezed(name) for name in _OTHER_FILE_COLUMNS}
     return usual or [name for name in names if _squeezed(name) in wanted]
@@ -89,7 +89,7 @@ def _squeezed(name: str) -> str:
 
 
 def found_captions(names: Sequence[str], where: str) -> list[int]:
-    """Positions of the caption columns: a known name at any position, and the same name numbered.
+    """Return positions of caption columns: a known name, or the same name with numbers.
 
     Args:
         names: names of all columns, in any case.
@@ -126,7 +126,7 @@ def _is_caption(name: str) -> bool:
 
 
 def numbered_captions(names: Sequence[str], name: str) -> list[int]:
-    """Places of ``caption_1``, ``caption_2`` and so on for ``caption`` or ``captions``."""
+    """Return positions of ``caption_1``, ``caption_2``, ... for ``caption`` or ``captions``."""
     head = [other.strip().lower() for other in names]
     return [place for place, word in _numbered(head).items() if word == name.rstrip("s")]
 
@@ -136,7 +136,7 @@ def _numbered(head: Sequence[str]) -> dict[int, str]:
 
 
 def usual_captions(names: Sequence[str], where: str) -> list[int]:
-    """`found_captions`; raises if there are none.
+    """Return `found_captions`; raise an error if there are none.
 
     Raises:
         ValueError: none has a usual name, or several could be meant; lists the columns.
@@ -154,7 +154,7 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
 
 
 def listed(text: str, where: str) -> list[str]:
-    """The text itself, or captions of a list as Python, JSON, pandas or NumPy write it.
+    """Parse a cell: a text, or a list of captions written by Python, JSON, pandas or NumPy.
 
     Lists may hold objects with a caption under a usual key, a text may be such an object, and sets
     may stand for lists. Another object is a caption itself.
@@ -184,7 +184,7 @@ def listed(text: str, where: str) -> list[str]:
 
 
 def _texts_inside(text: str) -> list[str]:
-    """The captions in objects or in lists of lists; empty for any other value."""
+    """Return captions in objects or nested lists; empty for other values."""
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return _texts_of(read(text))
@@ -204,13 +204,13 @@ def _texts_of(value: Any) -> list[str]:
 
 
 def _literal(item: str) -> str:
-    """A text in quotation marks; JSON alone escapes / and half pairs of surrogates."""
+    """Parse a quoted text; only JSON escapes / and surrogate halves."""
     value = ast.literal_eval(item.replace("\\/", "/").replace("\n", "\\n"))
     return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) -> str:
-    """The separator of captions joined in one cell; empty: a cell is one caption.
+    """Return the separator of captions joined in one cell; empty: one caption per cell.
 
     Args:
         texts: the cells; values other than text are skipped.
@@ -245,7 +245,7 @@ def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) ->
 
 
 def pieces_of_cell(text: str, separator: str) -> list[str]:
-    """The captions of a cell; without a separator the cell is one caption."""
+    """Split a cell into captions; without a separator the cell is one caption."""
     if not separator:
         return [text]
     return [one.strip() for one in text.split(separator) if one.strip()] or [text]

@@ -1,4 +1,4 @@
-"""Captions of a text or JSON file: a corpus without photos."""
+"""Read the captions of a text or JSON file as a corpus without photos."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LISTS = ("annotations", "sentences")
 @loadable
 @collector_paused()
 def read_caption_lines(*, name: str, path: str | Path) -> Roster:
-    """One caption a line; blank lines are none.
+    """Read one caption per line, skipping blank lines.
 
     Each caption is a separate image; the image id is its line or its place, from 1 on.
 
@@ -51,7 +51,7 @@ def read_caption_lines(*, name: str, path: str | Path) -> Roster:
 
 
 def _captions(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Number, caption and place of each."""
+    """Yield number, caption and location of each caption."""
     if path.suffix == ".json":
         values = _listed(parse_json(read_text(path), str(path)), str(path))
         for number, value in enumerate(values, start=1):

@@ -1,4 +1,4 @@
-"""COCO captions (Chen et al., 2015), with boxes from the instances file where wanted.
+"""Read COCO captions (Chen et al., 2015), optionally with boxes from the instances file.
 
 The COCO 2014 captions lie inside the installed pycocoevalcap; ``pycocoevalcap:captions_val2014``
 and ``pycocoevalcap:captions_train2014`` name them, so they need no download. Boxes are scaled where
@@ -58,7 +58,7 @@ def read_coco(
     bad_captions: Policy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
-    """COCO captions of one split; image ids are COCO's numbers as text.
+    """Read the COCO captions of one split; image ids are COCO's numbers as text.
 
     Files of this project say other ids, too: ``roster_id`` of an image and ``sample_id`` of a
     caption.
@@ -117,7 +117,7 @@ def _chosen(
 
 
 def load_annotations(path: str | Path) -> Record:
-    """A COCO file, from disk or (``pycocoevalcap:NAME``) from inside the installed package.
+    """Load a COCO file from disk, or from the pycocoevalcap package (``pycocoevalcap:NAME``).
 
     Raises:
         FileNotFoundError: no such file, package or member.
@@ -155,7 +155,7 @@ def coco_entries(
     dropped: list[Dropped] | None = None,
     marked: list[Dropped] | None = None,
 ) -> list[ImageEntry]:
-    """Images in file order, each with its captions in file order.
+    """Return images in file order, each with its captions in file order.
 
     Bad captions are added to ``dropped`` if it is given, and marks of `NO_CAPTIONS` to ``marked``.
 
@@ -193,7 +193,7 @@ def coco_entries(
 
 
 def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
-    """Refuse a caption id that occurs twice in the file."""
+    """Raise an error for a caption id that occurs twice in the file."""
     if key in known:
         problem = f"annotation id {record.identifier('id')} occurs twice, first at {known[key]}"
         raise SettingError(record.where, problem, "remove one")
@@ -201,7 +201,7 @@ def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
 
 
 def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iterator[Record]:
-    """All annotations, their ids checked to be unique."""
+    """Return all annotations after a check that their ids are unique."""
     for document in documents:
         for record in document.records("annotations"):
             record.unique_identifier("id", known_ids, "annotation id")
@@ -209,7 +209,7 @@ def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iter
 
 
 def _parted(caption: Any, where: str, dropped: list[Dropped] | None) -> list[tuple[Any, str]]:
-    """A caption, or those of a text that is a list, as conversions of tables have them."""
+    """Return a caption, or several if its text is a list, as in converted tables."""
     if not isinstance(caption, str) or caption.lstrip()[:1] not in ("[", "{", "("):
         return [(caption, where)]
     try:
@@ -248,7 +248,7 @@ def _entry(
 def _read_instances(
     paths: Sequence[str | Path],
 ) -> tuple[dict[str, list[BoxEntry]], list[Dropped]]:
-    """Boxes by image id, and the crowd regions, which are left out."""
+    """Return boxes by image id, and the crowd regions, which are left out."""
     dropped: list[Dropped] = []
     documents = [load_annotations(path) for path in paths]
     labels = [

@@ -1,4 +1,4 @@
-"""COCO Entities (Cornia et al., 2019): COCO captions with noun chunks and detected boxes.
+"""Read COCO Entities (Cornia et al., 2019): COCO captions with noun chunks and detected boxes.
 
 The released file maps image ids to captions, and each caption to its words' detection classes
 (``det_sequences``), its grounded noun chunks with their class (``noun_chunks``), the boxes of each
@@ -56,7 +56,7 @@ def read_coco_entities(
     missing_photos: PhotoPolicy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
-    """One split, each caption with its phrases and each image with the boxes of its captions.
+    """Read one split: captions with phrases, and images with boxes.
 
     Args:
         annotations: ``coco_entities_release.json``.
@@ -120,7 +120,7 @@ def _file_name(image_id: str, where: str, folder: PhotoFolder | None) -> str:
 
 
 def _captions(image: Record, split: str) -> tuple[list[tuple[CaptionEntry, bool]], Boxes]:
-    """An image's captions of a split, each with whether all its chunks have boxes; the boxes."""
+    """Return an image's captions (with a flag whether all chunks have boxes) and its boxes."""
     records: list[tuple[str, Record, str]] = []
     boxes: Boxes = {}
     for number, (caption, record) in enumerate(image.members()):
@@ -134,7 +134,7 @@ def _captions(image: Record, split: str) -> tuple[list[tuple[CaptionEntry, bool]
 
 
 def _boxes(record: Record) -> Boxes:
-    """The detections of a caption's classes."""
+    """Return the detections of a caption's classes."""
     boxes: Boxes = {}
     detections = as_record(record.get("detections"), f"{record.where}: detections")
     for label in detections.value:
@@ -178,7 +178,7 @@ def _caption(
 def _chunks(
     words: Sequence[str], classes: Sequence[object], record: Record
 ) -> Iterator[tuple[int, int, str]]:
-    """Spans of words with their class; the chunks separate adjacent spans of one class."""
+    """Return spans of words with their class; chunks separate adjacent spans of one class."""
     chunks = [_pair(item, record) for item in record.items("noun_chunks")]
     place = 0
     for label, group in groupby(classes):
@@ -197,7 +197,7 @@ def _chunks(
 
 
 def _pair(item: object, record: Record) -> tuple[tuple[str, ...], str]:
-    """A noun chunk's words and class."""
+    """Return a noun chunk's words and class."""
     if not isinstance(item, list) or len(item) != 2 or not all(isinstance(x, str) for x in item):
         raise record.invalid("noun_chunks", "a list of [text, class]")
     if not item[0].strip():

@@ -1,4 +1,4 @@
-"""Turns the entries of a reader into a `Roster`: the rules that all formats share.
+"""Build a `Roster` from the entries of a reader, with the rules that all formats share.
 
 Each run of white space in a caption becomes one space (some captions have line breaks, which break
 line-based scorers). Every omission is recorded with its rule.
@@ -45,7 +45,7 @@ BAD_BOX = "box outside the photo or without area"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxEntry:
-    """A box as the annotations give it, in pixels of the annotated size."""
+    """An annotated box, in pixels of the annotated photo size."""
 
     box: Box
     label: str
@@ -54,7 +54,7 @@ class BoxEntry:
 
 
 class CaptionEntry(NamedTuple):  # made in a third of a frozen dataclass's time
-    """A caption; ``key`` makes the sample id ``IMAGE_ID#KEY``."""
+    """A caption; its sample id is ``IMAGE_ID#KEY``."""
 
     key: str
     text: str
@@ -83,7 +83,7 @@ class ImageEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The treatment of annotations and photos that do not match: ``"error"`` or ``"drop"``.
+    """Rules for mismatches between annotations and photos: ``"error"`` or ``"drop"``.
 
     Attributes:
         missing_photos: an image of the split has no photo. ``"keep"``: no photo is looked for, as
@@ -106,7 +106,7 @@ class Rules:
 
 
 def normalised(caption: str, where: str) -> str:
-    """The caption with each run of white space as one space.
+    """Replace each run of white space in a caption by one space.
 
     Raises:
         ValueError: the caption has nothing visible, or characters that UTF-8 cannot hold.
@@ -127,7 +127,7 @@ def normalised(caption: str, where: str) -> str:
 def numbered(
     captions: Iterable[tuple[Any, str]], dropped: list[Dropped] | None = None
 ) -> tuple[CaptionEntry, ...]:
-    """Entries with keys 0, 1, ... of ``(caption, where)`` pairs.
+    """Number ``(caption, where)`` pairs as entries with keys 0, 1, ...
 
     Args:
         captions: captions as the file has them; values other than text only with ``dropped``.
@@ -151,19 +151,19 @@ def numbered(
 
 
 def stated_ids(value: Any) -> tuple[str, ...]:
-    """The value of a file's ``sample_ids``: ids of the captions beside it; else none."""
+    """Return a file's ``sample_ids``, the ids of its captions; empty if missing."""
     is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return tuple(value) if is_list else ()
 
 
 def stated_id(value: Any) -> str:
-    """The value of a file's ``image_id``, a number or one line of text; else an empty text."""
+    """Return a file's ``image_id``, a number or one-line text; empty if missing."""
     text = str(value) if type(value) in (int, str) else ""
     return text if [text] == text.strip().splitlines() else ""
 
 
 def sample_keys(image_id: str, sample_ids: Sequence[str], number: int) -> tuple[str, ...]:
-    """The keys of an image's captions by their stated ids, ``IMAGE_ID#KEY``.
+    """Return the keys of an image's captions from their ids ``IMAGE_ID#KEY``.
 
     Args:
         image_id: the image's id.
@@ -182,7 +182,7 @@ def sample_keys(image_id: str, sample_ids: Sequence[str], number: int) -> tuple[
 def with_stated_keys(
     captions: tuple[CaptionEntry, ...], image_id: str, sample_ids: Sequence[str], number: int
 ) -> tuple[CaptionEntry, ...]:
-    """Captions as `numbered` with keys by their stated ids, see `sample_keys`.
+    """Return `numbered` captions with the keys of their given ids, see `sample_keys`.
 
     Args:
         captions: captions of an image.
@@ -197,7 +197,7 @@ def with_stated_keys(
 
 
 def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
-    """`numbered` captions of an image, checked together.
+    """Return `numbered` captions of an image, checked together.
 
     Args:
         texts: the values found in place of texts.
@@ -220,7 +220,7 @@ def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
 def selected(
     entries: Sequence[ImageEntry], requested: Mapping[str, str] | None, source: str
 ) -> list[ImageEntry]:
-    """The entries whose ``image_id`` is in ``requested`` (id to ``FILE:LINE``), order unchanged.
+    """Select entries whose ``image_id`` is in ``requested`` (id to ``FILE:LINE``), in order.
 
     Raises:
         ValueError: ``requested`` names an image that ``source`` does not have.
@@ -262,7 +262,7 @@ def roster_from_entries(
     rules: Rules,
     dropped: Sequence[Dropped] = (),
 ) -> Roster:
-    """The roster of the entries of one split.
+    """Build the roster from the entries of one split.
 
     Args:
         name, source: name of the roster, and the annotation file for messages.
@@ -304,7 +304,7 @@ def roster_from_entries(
 def _below(
     entries: Sequence[ImageEntry], known_files: Iterable[str], folder: PhotoFolder | None
 ) -> tuple[Sequence[ImageEntry], Iterable[str]]:
-    """Entries and files with names below the photo folder in the place of absolute ones."""
+    """Replace absolute photo paths in entries by paths below the photo folder."""
     given = [entry.file_name for entry in entries]
     names = [name for name in given if name.startswith("/")]
     new = {name: name[1:] for name in names} if folder is None else folder.below_or_cut(given)
@@ -407,7 +407,7 @@ def _samples(
     rules: Rules,
     dropped: list[Dropped],
 ) -> list[Sample]:
-    """Samples of an image in rows from ``first`` on."""
+    """Return an image's samples, with rows numbered from ``first``."""
     size = entry.size
     if entry.boxes and has_photo:
         try:
@@ -435,7 +435,7 @@ def _samples(
 def _regions(
     entry: ImageEntry, size: tuple[int, int] | None, rules: Rules, dropped: list[Dropped]
 ) -> tuple[tuple[Region, ...], dict[int, int]]:
-    """Regions in the photo's pixels, and the new position of each box that is kept."""
+    """Return regions in the photo's pixels, and the new position of each kept box."""
     regions: list[Region] = []
     position: dict[int, int] = {}
     annotated = entry.size or size

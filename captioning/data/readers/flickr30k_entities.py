@@ -1,4 +1,4 @@
-"""Flickr30k Entities (Plummer et al., 2015): captions, grounded phrases, chains and boxes.
+"""Read Flickr30k Entities (Plummer et al., 2015): captions, phrases, chains and boxes.
 
 Its ids cover Flickr8k's photos too: a Flickr8k photo ``ID_HASH.jpg`` is the image ``ID``. Boxes are
 given in pixels of the original photo; where the photo at hand has another size they are scaled to
@@ -40,7 +40,7 @@ _LARGEST = 4 * 2**20  # bytes of one file; the official ones have at most some 1
 
 
 class EntitiesFiles:
-    """Texts by kind (``Annotations`` or ``Sentences``) and image id.
+    """Texts of Flickr30k Entities by kind (``Annotations`` or ``Sentences``) and image id.
 
     Args:
         path: ``annotations.zip``, or the folder that holds ``Annotations`` and ``Sentences``.
@@ -105,11 +105,11 @@ class EntitiesFiles:
         return members
 
     def where(self, kind: str, image_id: str) -> str:
-        """Path of a file, for messages."""
+        """Return the path of a file for messages."""
         return f"{self.path}/{self._members[kind][image_id]}"
 
     def text(self, kind: str, image_id: str) -> str:
-        """Text of a file.
+        """Return the text of a file.
 
         Raises:
             ValueError: damaged, too large, or not UTF-8.
@@ -137,7 +137,7 @@ class EntitiesFiles:
             return file.read(_LARGEST + 1)
 
     def close(self) -> None:
-        """Closes the zip."""
+        """Close the zip file."""
         if self._zip is not None:
             self._zip.close()
 
@@ -157,7 +157,7 @@ def read_flickr30k_entities(
     missing_photos: PhotoPolicy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
-    """One split, each caption with its phrases and each image with its boxes.
+    """Read one split: captions with phrases, and images with boxes.
 
     Args:
         annotations: the official ``annotations.zip``, or its unpacked folder.
@@ -191,7 +191,7 @@ def read_flickr30k_entities(
 
 
 def photo_id(file_name: str) -> str:
-    """The Entities id of a photo's name or id: the part before ``_`` and the suffix."""
+    """Return the Entities id of a photo's name or id: the part before ``_`` and the suffix."""
     base = PurePosixPath(file_name)
     stem = base.stem if base.suffix.lower() in PHOTO_SUFFIXES else base.name
     return stem.split("_")[0]
@@ -270,7 +270,7 @@ Objects = list[tuple[list[str], Box, str]]
 
 
 def grounded_caption(line: str, *, key: str, chains: Objects, where: str) -> CaptionEntry:
-    """A line of ``Sentences`` without its brackets, and the phrases that they held.
+    """Parse a line of ``Sentences`` into caption and bracketed phrases.
 
     Args:
         line: such as ``[/EN#1/people Two men] run .``
@@ -310,7 +310,7 @@ def grounded_caption(line: str, *, key: str, chains: Objects, where: str) -> Cap
 
 
 def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
-    """Size of the photo, and each box with its chains and its place."""
+    """Return the photo's size, and each box with its chains and location."""
     if re.search("<!(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise SettingError(where, "declares a document type or entities", "annotations have none")
     try:

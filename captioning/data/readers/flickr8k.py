@@ -1,4 +1,4 @@
-"""Flickr8k in its official text layout (Hodosh et al., 2013): token file and split lists."""
+"""Read Flickr8k in its official text layout (Hodosh et al., 2013): token file, split lists."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_flickr8k(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """One split of Flickr8k (or of Flickr30k's ``results_20130124.token``, the same format).
+    """Read one split of Flickr8k, or of Flickr30k's ``results_20130124.token``.
 
     Sample ids are the token file's own keys, ``NAME.jpg#K``; image ids are the file names.
 
@@ -90,7 +90,7 @@ def read_flickr8k(
 def _without_photo(
     entries: list[ImageEntry], chosen: set[str], image_folder: str | Path | None
 ) -> list[Dropped]:
-    """Captioned images outside the split that have no photo."""
+    """Return captioned images outside the split that have no photo."""
     if image_folder is None:
         return []
     folder = PhotoFolder(folder=image_folder)

@@ -1,4 +1,4 @@
-"""Folders from which image generators are fine-tuned, as their trainers name files in them."""
+"""Read folders for fine-tuning image generators, with the file names of their trainers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPEATS = re.compile(r"([1-9]\d*)_(\S.*)")
 
 
 class Repeats(NamedTuple):
-    """The values that kohya's scripts read from a folder's name, such as ``10_sks dog``.
+    """Values that kohya's scripts read from a folder's name, such as ``10_sks dog``.
 
     Attributes:
         number: how often an epoch has each of its photos.
@@ -32,7 +32,7 @@ class Repeats(NamedTuple):
 
 
 def repeats_in(name: str) -> Repeats | None:
-    """The values in a folder's name; None: it is another name."""
+    """Parse the values in a folder's name; None for other names."""
     match = _REPEATS.fullmatch(name)
     if match is None or int(match[1]) > MAX_REPEATS:
         return None
@@ -40,7 +40,7 @@ def repeats_in(name: str) -> Repeats | None:
 
 
 def repeated_folders(folders: Iterable[Path]) -> dict[Path, Repeats]:
-    """Folders with repeats, of those that hold photos; none where names merely count them.
+    """Return photo folders with repeats in their names; empty if the names only count them.
 
     Two and more folders whose numbers follow one another, such as ``1_cats`` and ``2_dogs``, are
     counted.
@@ -54,7 +54,7 @@ def repeated_folders(folders: Iterable[Path]) -> dict[Path, Repeats]:
 def default_texts(
     place: Path, root: Path, texts: Mapping[Path, Mapping[str, list[Path]]]
 ) -> list[Path]:
-    """The default caption for photos of a folder: its own, or the nearest of those above.
+    """Return the default caption of a folder's photos: its own, or that of the nearest parent.
 
     Args:
         place: the folder.
@@ -69,7 +69,7 @@ def default_texts(
 
 
 def folder_captions(pairs: Iterable[tuple[Path, Sequence[Path]]]) -> dict[Path, str]:
-    """Captions of kohya's folders in which no photo has a text, by folder.
+    """Return, by folder, the captions of kohya's folders in which no photo has a text file.
 
     Args:
         pairs: photos, and the files that could have their captions.
@@ -82,7 +82,7 @@ def folder_captions(pairs: Iterable[tuple[Path, Sequence[Path]]]) -> dict[Path, 
 
 
 class Concept(NamedTuple):
-    """A folder that OneTrainer trains on.
+    """A training folder of OneTrainer.
 
     Attributes:
         folder: folder of the photos.
@@ -99,7 +99,7 @@ class Concept(NamedTuple):
 
 
 def concepts_of(path: Path, root: Path) -> list[Concept]:
-    """The enabled concepts of OneTrainer's ``concepts.json``.
+    """Return the enabled concepts of OneTrainer's ``concepts.json``.
 
     Args:
         path: the file.
@@ -140,7 +140,7 @@ def _concept(record: Record, root: Path) -> Concept:
 
 
 def _placed(record: Record, key: str, root: Path, is_there: Any) -> Path:
-    """A path below the root, which may have lain elsewhere."""
+    """Return a path below the root, even if the folder was moved."""
     parts = [part for part in record.text(key).replace("\\", "/").split("/") if part != "."]
     for cut in range(len(parts)):
         end = [part for part in parts[cut:] if part]

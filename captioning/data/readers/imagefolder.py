@@ -1,4 +1,4 @@
-"""Hugging Face's imagefolder: a folder of photos with ``metadata.jsonl`` or ``metadata.csv``."""
+"""Read Hugging Face's imagefolder: photos with ``metadata.jsonl`` or ``metadata.csv``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_imagefolder(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """The captions of ``FOLDER/metadata.jsonl`` or ``FOLDER/metadata.csv``.
+    """Read the captions of ``FOLDER/metadata.jsonl`` or ``FOLDER/metadata.csv``.
 
     A line is ``{"file_name": "a.jpg", "captions": ["...", "..."]}``; ``caption`` or ``text`` may
     stand for ``captions``, with one text or a list, and ``caption_0``, ``caption_1`` and so on are

@@ -1,4 +1,4 @@
-"""Rows of a file and its captions, as tables and folders have them: rows of one file are joined."""
+"""Join the rows of a table or folder that name the same photo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from captioning.data.roster import Dropped
 
 
 class Row(NamedTuple):
-    """A row: the photo's name below the folder, captions with their places, the row's place.
+    """A row: photo name below the folder, captions with locations, and the row's location.
 
     ``image_id`` and ``sample_ids`` are those that the row says, and empty where it says none.
     """
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[ImageEntry]:
-    """An entry a photo, in the order of first rows.
+    """Return one entry per photo, in the order of its first row.
 
     The image id comes from the rows if it is unique to each photo, else from the file name.
 

@@ -1,4 +1,4 @@
-"""Objects of photos and captions in JSON documents, whatever the document's form is."""
+"""Extract objects with photos and captions from JSON documents of various forms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEEPEST = 4  # objects in objects that are looked into
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """The objects of JSON Lines, or of a ``.json`` file in one of these forms.
+    """Yield the objects of JSON Lines, or of a ``.json`` file in a supported form.
 
     A list of objects, alone or under a key; such lists, or names of photos with captions, under
     names of splits or classes; columns, as pandas writes them; tasks of Label Studio.
@@ -61,7 +61,7 @@ def records_of(path: Path) -> Iterator[Record]:
 
 
 def first_records(path: Path) -> list[Record]:
-    """The first objects of a file, which may not be read to its end.
+    """Return the first objects of a file, without reading all of it.
 
     Raises:
         ValueError: see `records_of`.
@@ -85,7 +85,7 @@ def _are_lines(text: str) -> bool:
 
 
 def _objects(value: Any, where: str, added: dict[str, str], depth: int) -> Iterator[Record]:
-    """Objects like lines of captions in a value; ``added`` keys are those of what lies around."""
+    """Yield caption objects in a value; ``added`` holds keys of surrounding objects."""
     if isinstance(value, list):
         for position, one in enumerate(value):
             yield Record(
@@ -148,7 +148,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _by_photo(values: Mapping[str, Any], where: str, added: dict[str, str]) -> Iterator[Record]:
-    """The lines that an object with names of photos as keys stands for.
+    """Convert an object with photo names as keys to caption lines.
 
     Under a name is a caption, a list of captions, or an object with other keys of a line.
     """
@@ -162,7 +162,7 @@ def _by_photo(values: Mapping[str, Any], where: str, added: dict[str, str]) -> I
 
 
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The rows of columns under their names, as pandas writes them; None: another."""
+    """Convert columns by name, as pandas writes them, to rows; None for other values."""
     names, rows = value.get("columns"), value.get("data")
     if isinstance(names, list) and isinstance(rows, list) and rows and isinstance(rows[0], list):
         return [dict(zip(names, row, strict=False)) for row in rows]
@@ -184,7 +184,7 @@ def _cells(column: list[Any] | dict[str, Any]) -> list[Any]:
 
 
 def _plain(record: Record, fields: Collection[str] = ()) -> Record:
-    """A record; of Label Studio and FiftyOne with captions and splits as others have them.
+    """Convert a record of Label Studio or FiftyOne to the usual form.
 
     Args:
         record: the record as the file has it.
@@ -210,7 +210,7 @@ def _plain(record: Record, fields: Collection[str] = ()) -> Record:
 
 
 def _from_min(record: Record) -> Record:
-    """A task of Label Studio's JSON-MIN, whose one field of texts holds the captions."""
+    """Convert a task of Label Studio's JSON-MIN whose only text field holds the captions."""
     about = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time"}
     names = file_columns(tuple(record.value))
     fields = [key for key in record.value if key not in about and key not in names]
@@ -220,7 +220,7 @@ def _from_min(record: Record) -> Record:
 
 
 def _answers(given: Any) -> dict[str, list[str]]:
-    """Texts that people wrote for a task of Label Studio, but for those who cancelled, by field."""
+    """Return the texts written for a Label Studio task, by field, except cancelled ones."""
     tasks = [one for one in given or () if isinstance(one, dict) and not one.get("was_cancelled")]
     parts = [part for one in tasks for part in one.get("result") or () if isinstance(part, dict)]
     found: dict[str, list[str]] = {}
@@ -232,7 +232,7 @@ def _answers(given: Any) -> dict[str, list[str]]:
 
 
 def _of_fields(answers: dict[str, list[str]], fields: Collection[str]) -> dict[str, list[str]]:
-    """Answers as keys of a line: of the file's only field, or only one of captions, and others."""
+    """Return answers as keys of a line: the only field, or the only caption field, and others."""
     usual = [name for name in fields if "caption" in name.lower()]
     own = usual if len(usual) == 1 else fields or answers
     if len(own) == 1:
@@ -241,14 +241,14 @@ def _of_fields(answers: dict[str, list[str]], fields: Collection[str]) -> dict[s
 
 
 def _fields(value: Any) -> set[str]:
-    """Fields of Label Studio that tasks have texts in."""
+    """Return the text fields of Label Studio tasks."""
     tasks = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
     given = [one.get("annotations") or one.get("predictions") for one in tasks if "data" in one]
     return {name for one in given if isinstance(one, list) for name in _answers(one)}
 
 
 def _labels(value: Any) -> str | list[str] | None:
-    """The label or labels of a field of FiftyOne; None: it is another value."""
+    """Return the labels of a FiftyOne field; None for other values."""
     kind = value.get("_cls") if isinstance(value, dict) else None
     if kind == "Classifications":
         return [str(one.get("label")) for one in value.get("classifications") or ()]

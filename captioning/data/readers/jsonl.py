@@ -1,4 +1,4 @@
-"""One's own photos as plain JSON Lines, one object a line, or as a JSON list of such objects."""
+"""Read a user's photos from JSON Lines (one object per line), or from a JSON list."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def read_jsonl(
 
 
 def _texts(lines: dict[str, list[Record]], keys: CaptionKeys) -> Iterator[Any]:
-    """The values under caption keys, up to a line where several keys could be meant."""
+    """Yield values under caption keys, up to a line with ambiguous keys."""
     with suppress(ValueError):
         for record in chain.from_iterable(lines.values()):
             yield from (value_at(record, key) for key in keys(record))
@@ -126,7 +126,7 @@ def _texts(lines: dict[str, list[Record]], keys: CaptionKeys) -> Iterator[Any]:
 def _by_image(
     records: Iterable[Record], file_column: str | None, rules: Rules, dropped: list[Dropped]
 ) -> dict[str, list[Record]]:
-    """Records by image id; those without a photo, or with several, are left out where they may be.
+    """Group records by image id; drop records without a single photo if the rules allow it.
 
     Raises:
         ValueError: no record has a photo, or by the rules.
@@ -148,7 +148,7 @@ def _by_image(
 def _without_name(
     record: Record, file_column: str | None, rules: Rules, error: SettingError
 ) -> Dropped:
-    """That a record with no photo, or several, is left out; raises the error where it may not."""
+    """Record that an entry without a single photo is dropped, or raise the error."""
     is_named = has_photo(record, file_column)
     key = "bad_captions" if is_named else "missing_photos"
     if getattr(rules, key) == "drop":
@@ -160,7 +160,7 @@ def _without_name(
 
 
 def captions_of(record: Record) -> list[str]:
-    """The caption or captions of a line, under exactly one of `CAPTION_KEYS`.
+    """Return the captions of a line, under exactly one of `CAPTION_KEYS`.
 
     Raises:
         ValueError: none or several of the keys, an empty list, an empty caption.
@@ -172,7 +172,7 @@ def captions_of(record: Record) -> list[str]:
 def caption_pairs(
     record: Record, keys: CaptionKeys, *, may_lack: bool = False, may_be_bad: bool = False
 ) -> list[tuple[Any, str]]:
-    """Captions of a line as they stand there, each with its place.
+    """Return a line's captions as written, with their locations.
 
     Args:
         record: the line.
@@ -195,7 +195,7 @@ def caption_pairs(
 def _answers(
     record: Record, keys: CaptionKeys, may_lack: bool, may_be_bad: bool
 ) -> list[tuple[Any, str]]:
-    """The answer of a chat, where no key has captions."""
+    """Return the answer of a chat, if no key holds captions."""
     try:
         answers = chat_captions(record)
     except SettingError as error:
@@ -210,7 +210,7 @@ def _answers(
 
 
 def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
-    """The caption or captions under a key."""
+    """Return the captions under a key."""
     value = value_at(record, key)
     where = f"{record.where}: {key!r}"
     if value == []:
@@ -233,7 +233,7 @@ def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
 
 
 def image_id_of(record: Record, file_column: str | None = None) -> str:
-    """The image id of a line: its own, or the file name."""
+    """Return the image id of a line: its own, or the file name."""
     if "image_id" in record:
         return record.identifier("image_id")
     return file_name_of(record, file_column)

@@ -1,4 +1,4 @@
-"""Karpathy's ``dataset_*.json`` (Karpathy and Fei-Fei, 2015): COCO, Flickr8k and Flickr30k."""
+"""Read Karpathy's ``dataset_*.json`` (Karpathy and Fei-Fei, 2015): COCO, Flickr8k, Flickr30k."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_karpathy(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """One split of a Karpathy file; the raw sentences are the captions.
+    """Read one split of a Karpathy file; captions are the raw sentences.
 
     Image ids are those under ``image_id`` or COCO's numbers (``cocoid``), else the file names.
 
@@ -85,7 +85,7 @@ def read_karpathy(
 def _read_entries(
     annotations: str, bad_captions: Policy
 ) -> tuple[list[tuple[str, ImageEntry]], list[Dropped]]:
-    """All images with their splits, and the captions that are left out."""
+    """Return all images with their splits, and the captions that are left out."""
     sentence_ids: list[str | int] = []
     dropped: list[Dropped] = []
     bad = dropped if bad_captions == "drop" else None
@@ -111,13 +111,13 @@ def _name_repeated(annotations: str) -> None:
 
 
 def split_named(name: Any) -> str | None:
-    """The split that a file's name for it means, ``restval`` counted as ``train``; None: none."""
+    """Map a file's split name to a split (``restval`` to ``train``); None for other names."""
     split = _known_split(name)
     return "train" if split == "restval" else split
 
 
 def _known_split(name: Any) -> str | None:
-    """One of `SPLITS`, or None."""
+    """Return one of `SPLITS`, or None."""
     plain = name.lower() if isinstance(name, str) else ""
     plain = _OTHER_NAMES.get(plain, plain)
     return plain if plain in SPLITS else None
@@ -153,7 +153,7 @@ def _entry(
 
 
 def _plain(sentences: list[Any], known_ids: list[str | int]) -> tuple[CaptionEntry, ...] | None:
-    """Captions of an image with nothing unusual, as most are; their ids are added, too."""
+    """Return an image's captions if none needs special handling, and register their ids."""
     try:
         texts = [sentence["raw"] for sentence in sentences]
         ids = [sentence["sentid"] for sentence in sentences]
@@ -170,7 +170,7 @@ def _plain(sentences: list[Any], known_ids: list[str | int]) -> tuple[CaptionEnt
 def _sentences(
     record: Record, known_ids: list[str | int], may_be_bad: bool
 ) -> Iterator[tuple[Any, str]]:
-    """Captions with their places; their ids are added to the known ones."""
+    """Return captions with their locations, and register their ids."""
     for sentence in record.records("sentences"):
         if "sentid" in sentence:
             number = sentence.value["sentid"]

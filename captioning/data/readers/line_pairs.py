@@ -1,4 +1,4 @@
-"""Texts whose lines are captions of the photos that a list names, line by line: Multi30k."""
+"""Read text files whose lines are captions of the photos in a list, line by line (Multi30k)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD = 1 << 12  # bytes by which a list is recognised
 
 
 def lists_below(root: Path) -> dict[Path, dict[str, list[Path]]]:
-    """Lists of photos below a folder, with the texts of the same name by their suffix.
+    """Return photo lists below a folder, with texts of the same name by suffix.
 
     ``train.txt`` goes with ``train.en`` and ``train.de``; of ``train.1.en`` and ``train.2.en`` each
     is a caption of the same photo.
@@ -49,7 +49,7 @@ def _is_list(path: Path) -> bool:
 def texts_of_list(
     photos: Path, texts: dict[str, list[Path]], column: str | None
 ) -> tuple[str, list[Path]]:
-    """The texts to read, and their suffixes.
+    """Return the texts to read, and their suffixes.
 
     Raises:
         ValueError: several could be meant, or none is so called.
@@ -76,7 +76,7 @@ def read_line_pairs(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """Captions line by line, of the photos that a list names line by line.
+    """Read captions line by line for the photos of a list.
 
     Args:
         name: the roster's name.

@@ -1,4 +1,4 @@
-"""nocaps (Agrawal et al., 2019): the COCO layout with a domain for each image."""
+"""Read nocaps (Agrawal et al., 2019): the COCO layout with a domain for each image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_nocaps(
     domain: Domain | None = None,
     missing_photos: PhotoPolicy = "error",
 ) -> Roster:
-    """Nocaps' captions, of one domain or of all.
+    """Read nocaps' captions of one domain or of all.
 
     Args:
         name: the roster's name.
@@ -54,7 +54,7 @@ def read_nocaps(
 
 @loadable
 def read_domains(annotations: str | Path) -> dict[str, str]:
-    """``in``, ``near`` or ``out`` by image id, for scores by domain.
+    """Return ``in``, ``near`` or ``out`` by image id, for scores by domain.
 
     Raises:
         FileNotFoundError: the file does not exist.

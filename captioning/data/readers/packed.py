@@ -1,4 +1,4 @@
-"""Turns photos packed in large files into a `Roster`: the common part of webdataset and Arrow."""
+"""Build a `Roster` from photos packed in large files; shared by webdataset and Arrow."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PackedPhoto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """A part of one set of photos, by a hash of their ids or keys.
+    """One part of a set of photos, selected by a hash of ids or keys.
 
     Attributes:
         part: ``"val"`` and ``"test"`` get ``held_out`` of the photos each, ``"train"`` the rest;
@@ -103,7 +103,7 @@ def packed_roster(
     bad_captions: Policy | None = None,
     dropped: Sequence[Dropped] = (),
 ) -> Roster:
-    """The roster of a part.
+    """Build the roster of a part.
 
     Args:
         name, source: name of the roster, and the files for messages.
@@ -131,14 +131,14 @@ def packed_roster(
         first = f", the first: {left_out[0].item}: {left_out[0].rule}" if left_out else ""
         raise SettingError(
             source,
-            f"no samples for {name} ({len(left_out)} things left out{first})",
-            "check which files, captions and held_out= are named",
+            f"no samples for {name} ({len(left_out)} items left out{first})",
+            "check the files, the captions and held_out=",
         )
     return Roster(name=name, samples=tuple(samples), dropped=tuple(left_out))
 
 
 def good_and_bad(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The captions among some values, normalised, and why each of the others is none."""
+    """Separate normalised captions from invalid values, with the reason of each."""
     good: list[str] = []
     bad: list[str] = []
     for value in values:
@@ -153,7 +153,7 @@ def good_and_bad(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def _judged(photo: PackedPhoto, bad_captions: Policy | None, dropped: list[Dropped]) -> PackedPhoto:
-    """A photo with the captions that count."""
+    """Return a photo with its valid captions."""
     if not photo.bad:
         return photo
     if bad_captions is None:
@@ -167,7 +167,7 @@ def _judged(photo: PackedPhoto, bad_captions: Policy | None, dropped: list[Dropp
 
 
 def _problem(photo: PackedPhoto, rules: Rules) -> str:
-    """The rule by which a photo is left out; empty for none."""
+    """Return the reason why a photo is left out; empty if it is used."""
     if not photo.captions:
         if rules.missing_captions == "error":
             raise SettingError(
@@ -191,7 +191,7 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
 
 
 def _samples(photo: PackedPhoto, row: int) -> Iterator[Sample]:
-    """The samples of a photo, the first in the given row."""
+    """Return the samples of a photo, with rows numbered from the given row."""
     path = Path(photo.where if photo.path is None else photo.path)
     keys = sample_keys(photo.image_id, photo.sample_ids, len(photo.captions))
     for number, (key, caption) in enumerate(zip(keys, photo.captions, strict=True)):

@@ -1,4 +1,4 @@
-"""Annotation files that several splits share are read once."""
+"""Read annotation files that several splits share only once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _kept: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def files_kept() -> Iterator[None]:
-    """Inside, functions marked by `read_once` read once for the same arguments."""
+    """Cache the results of functions marked by `read_once` within the context."""
     outer = _kept.get()
     token = _kept.set({} if outer is None else outer)
     try:
@@ -24,7 +24,7 @@ def files_kept() -> Iterator[None]:
 
 
 def read_once(function: Callable[..., Value]) -> Callable[..., Value]:
-    """Marks a function of files, whose result nobody may change, see `files_kept`."""
+    """Mark a file-reading function for `files_kept`; its result must not be changed."""
 
     @functools.wraps(function)
     def read(*arguments: Any) -> Value:

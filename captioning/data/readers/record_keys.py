@@ -1,4 +1,4 @@
-"""Which keys of a JSON object name its photo and hold its captions, by the names in use."""
+"""Find the keys of a JSON object that name its photo and hold its captions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "ass
 
 
 def value_at(record: Record, key: str) -> Any:
-    """The value under a key, or under a dotted path of nested keys; None: no value."""
+    """Return the value under a key or a dotted path of keys; None if missing."""
     value = record.value.get(key)
     if value is not None or "." not in key:
         return value
@@ -42,7 +42,7 @@ def value_at(record: Record, key: str) -> Any:
 
 
 def file_name_of(record: Record, key: str | None = None) -> str:
-    """The name of a record's photo, made plain.
+    """Return the normalised name of a record's photo.
 
     Args:
         record: a line.
@@ -68,7 +68,7 @@ def has_photo(record: Record, key: str | None = None) -> bool:
 
 
 def stated_name(record: Record, key: str | None = None) -> str | None:
-    """The name of a record's photo as written; None: it has none, or several."""
+    """Return the name of a record's photo as written; None if there is not exactly one."""
     value = value_at(record, key or _file_key(record))
     if value in (None, "", []) and key is None:
         return _photo_in_chat(record)
@@ -76,7 +76,7 @@ def stated_name(record: Record, key: str | None = None) -> str | None:
 
 
 def _name_in(value: Any) -> str | None:
-    """A file's name as a text or number, or the only one in a list or object."""
+    """Return a file name given as text or number, or as the only item of a list or object."""
     if isinstance(value, list):
         return _name_in(value[0]) if len(value) == 1 else None
     if isinstance(value, dict):
@@ -85,13 +85,13 @@ def _name_in(value: Any) -> str | None:
 
 
 def number_name(value: Any) -> str | None:
-    """The name of a photo that a number is, also one of a table of floats; None: it is none."""
+    """Return the photo name that a number stands for (also as a float); None for other values."""
     is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     return str(int(value)) if is_whole else None
 
 
 def _photo_in_chat(record: Record) -> str | None:
-    """The only photo that the turns of a chat name, in a part of its own or in the question."""
+    """Return the only photo named in a chat, in its own part or in the question."""
     turns = [turn for key in (*TURNS, "prompt", "query") for turn in _listed(record.value.get(key))]
     texts = [
         turn.get("content") or turn.get("value") if isinstance(turn, dict) else turn
@@ -123,7 +123,7 @@ def _file_key(record: Record) -> str:
 
 
 class CaptionKeys:
-    """Which keys hold captions, alike in all lines of a file.
+    """The keys that hold captions, equal for all lines of a file.
 
     A line has one of the usual keys, or a list of captions and beside it the first of them. It is
     read with the same numbered, such as ``caption_2``. Where the first lines have none of them, the
@@ -142,7 +142,7 @@ class CaptionKeys:
         self._found: list[str] = []
 
     def __call__(self, record: Record) -> list[str]:
-        """Those that a line has; none where it has no caption.
+        """Return the caption keys of a line; empty if it has no caption.
 
         Raises:
             ValueError: several that could be meant.
@@ -165,7 +165,7 @@ class CaptionKeys:
         return [names[place] for place in found_captions(names, record.where)]
 
     def _numbered(self, key: str, names: tuple[str, ...]) -> list[str]:
-        """Names of the numbered keys, looked for once where lines have the same keys."""
+        """Return the numbered keys; lines with equal keys are looked up once."""
         if (key, names) != self._last:
             self._last = key, names
             self._found = [names[place] for place in numbered_captions(names, key)]
@@ -182,7 +182,7 @@ def _has_first(record: Record) -> bool:
 
 
 def texts_of(value: Any, where: str) -> list[str]:
-    """The captions of a value: a text, which may be of a list, or an object with one.
+    """Return the captions of a value: a text, a list as text, or an object with one text.
 
     Raises:
         TypeError: it is none of these.
@@ -207,7 +207,7 @@ def texts_of(value: Any, where: str) -> list[str]:
 
 
 def chat_captions(record: Record) -> list[tuple[str, str]] | None:
-    """The answer of a chat of one question and one answer, with its place; None: it is not a chat.
+    """Return a chat's single answer with its location; None if the value is not a chat.
 
     Raises:
         ValueError: another chat, whose answers are not captions.
@@ -240,19 +240,19 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
 
 
 def _turns(value: Any, is_answer: bool) -> list[Any]:
-    """The turns of a question or of an answer, which may be a text."""
+    """Return the turns of a question or answer, which may be a plain text."""
     role = "assistant" if is_answer else "user"
     return [{"role": role, "content": value}] if isinstance(value, str) else _listed(value)
 
 
 def answer_of(turns: Sequence[Any]) -> str | None:
-    """The answer of a chat of one question and one answer; None: it is another."""
+    """Return the answer of a chat with one question and one answer; None for other chats."""
     pair = question_and_answer(turns)
     return None if pair is None else pair[1]
 
 
 def question_and_answer(turns: Sequence[Any]) -> tuple[str | None, str | None] | None:
-    """Both turns of such a chat; None: it is another."""
+    """Return both turns of a chat with one question and one answer; None for other chats."""
     said = [_turn(turn) if isinstance(turn, dict) else ("", None) for turn in turns]
     said = [turn for turn in said if turn[0] != "system"]
     is_one = [role for role, _ in said] == ["user", "assistant"]
@@ -260,7 +260,7 @@ def question_and_answer(turns: Sequence[Any]) -> tuple[str | None, str | None] |
 
 
 def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Role and text of a turn."""
+    """Return role and text of a turn."""
     role, text = (turn.get(a) or turn.get(b) for a, b in (("from", "role"), ("value", "content")))
     if isinstance(text, list):  # parts, of which some may be photos
         parts = [part.get("text") for part in text if isinstance(part, dict)]
@@ -269,7 +269,7 @@ def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def no_captions(record: Record) -> SettingError:
-    """The error that no line has captions; names the keys of the first."""
+    """Return the error that no line has captions; it lists the keys of the first line."""
     return SettingError(
         record.where,
         f"none of the keys {list(record.value)} has a usual name of captions, such as "
@@ -280,7 +280,7 @@ def no_captions(record: Record) -> SettingError:
 
 
 def no_photo(record: Record) -> SettingError:
-    """The error that no object names a photo; names the keys of the first."""
+    """Return the error that no object names a photo; it lists the keys of the first."""
     return SettingError(
         record.where,
         f"none of the keys {list(record.value)} has a usual name of photos, such as "

@@ -1,4 +1,4 @@
-"""Names of shards: patterns with braces and stars, as webdataset writes them."""
+"""Expand patterns of shard names with braces and stars, as webdataset writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMOTE = re.compile(r"(pipe|https?|s3|gs|hf)(:)", re.IGNORECASE)
 
 
 def shard_files(folder: str | Path, shards: str | Sequence[str]) -> list[Path]:
-    """The files that patterns name, in order, each once.
+    """Return the files that patterns match, in order, without repeats.
 
     Args:
         folder: base of the patterns.
@@ -61,7 +61,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
 
 
 def _expanded(pattern: str) -> Iterator[str]:
-    """The names of a pattern with braces."""
+    """Expand a pattern with braces to names."""
     parts = _BRACES.split(pattern)
     choices = [_choices(part) if n % 2 else [part] for n, part in enumerate(parts)]
     number = 1

@@ -1,4 +1,4 @@
-"""Words that say which split files, folders and rows belong to."""
+"""Recognise words for splits (train, val, test) in names of files, folders and columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_split(value: object) -> bool:
 
 
 def split_key(rows: Sequence[Mapping[str, Any]], where: str) -> str | None:
-    """The key that says the rows' splits: `COLUMN` in any case, or one of words of splits alone.
+    """Find the key with the rows' splits: `COLUMN` in any case, or a key with only split words.
 
     Args:
         rows: rows of a file.
@@ -53,7 +53,7 @@ def split_key(rows: Sequence[Mapping[str, Any]], where: str) -> str | None:
 
 
 def chosen_key(said: Mapping[str, Sequence[str]], where: str) -> str | None:
-    """The first of the columns that say splits, by their words; None: there is none.
+    """Return the first of the columns that give splits, by their words; None without any.
 
     Raises:
         ValueError: two of them differ.
@@ -65,14 +65,14 @@ def chosen_key(said: Mapping[str, Sequence[str]], where: str) -> str | None:
 
 
 def split_of(name: str) -> Split | None:
-    """The split that words of a path say, if they say one."""
+    """Return the split that a path names, or None."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     found: list[Split] = [split for split in SPLITS if not words.isdisjoint(SPLIT_WORDS[split])]
     return found[0] if len(found) == 1 else None
 
 
 def split_said(said: object, where: str) -> Split:
-    """The split that a row says.
+    """Return the split that a row names.
 
     Raises:
         ValueError: it says none.

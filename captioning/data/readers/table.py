@@ -1,4 +1,4 @@
-"""Tables of text, CSV or TSV, with a column of file names and one or more of captions."""
+"""Read text tables (CSV or TSV) with a column of file names and columns of captions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LONGEST_CELL = 1 << 24
 
 
 class Columns(NamedTuple):
-    """Which columns count: positions, the number of all, and whether the first row names them."""
+    """Relevant columns: positions, total number, and whether the first row is a header."""
 
     file: int
     captions: tuple[int, ...]
@@ -116,7 +116,7 @@ def read_table(
 def problem_of(
     path: Path, file_column: str | None, captions: str | Sequence[str] | None
 ) -> SettingError | None:
-    """Why a file is not a table with such columns; None: it is one.
+    """Return why a file is not a table with such columns; None if it is.
 
     Args:
         path: the file.
@@ -130,14 +130,14 @@ def problem_of(
 
 
 def column_names(path: Path) -> list[str]:
-    """Names in the first row of a table, in lower case; empty where it cannot be read."""
+    """Return the names in a table's first row, in lower case; empty if unreadable."""
     with suppress(ValueError):
         return [cell.strip().lower() for cell in next(_cells(_begin(path), str(path)), (0, []))[1]]
     return []
 
 
 def _begin(path: Path) -> str:
-    """The first lines of a file.
+    """Return the first lines of a file.
 
     Raises:
         ValueError: it is no text.
@@ -150,14 +150,14 @@ def _begin(path: Path) -> str:
 def file_names(
     path: Path, file_column: str | None, captions: str | Sequence[str] | None, number: int
 ) -> list[str]:
-    """The first file names of a table, to find the folder that they are in."""
+    """Return the first file names of a table, to find their folder."""
     text, where = read_text(path), str(path)
     rows = _rows(text, where, columns_of(text, where, file_column, captions), [])
     return [row.file_name for _, row in zip(range(number), rows, strict=False)]
 
 
 def splits_of(path: Path, file_column: str | None) -> list[tuple[str, str, str]]:
-    """File name, split, and place of each row that has as many cells as the first.
+    """Yield file name, split and location of each row with as many cells as the first.
 
     Args:
         path: a table; without a column of splits, see `split_key`, there are no rows.
@@ -177,7 +177,7 @@ def splits_of(path: Path, file_column: str | None) -> list[tuple[str, str, str]]
 def columns_of(
     text: str, where: str, file_column: str | None, captions: str | Sequence[str] | None
 ) -> Columns:
-    """The columns of a table that count.
+    """Determine the relevant columns of a table.
 
     Args:
         text: the table, or its beginning.
@@ -243,7 +243,7 @@ def _position(
 
 
 def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, with the number of their last line."""
+    """Yield rows that are not blank, with the number of their last line."""
     said = _DELIMITER.match(text)
     above = 0 if said is None else said[0].count("\n")
     text = text if said is None else text[said.end() :]
@@ -270,7 +270,7 @@ def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _full_rows(text: str, where: str, columns: Columns) -> Iterator[list[str]]:
-    """Rows of as many cells as there should be, up to one that cannot be read."""
+    """Yield rows with the right number of cells, up to an unreadable row."""
     with suppress(ValueError):
         for _, row in islice(_cells(text, where), int(columns.has_head), None):
             if len(row) == columns.number:

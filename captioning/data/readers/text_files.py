@@ -1,4 +1,4 @@
-"""Photos with their captions in text files beside them: ``a.jpg`` and ``a.txt``."""
+"""Read photos with captions in text files beside them: ``a.jpg`` and ``a.txt``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_text_files(
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """Captions of the photos of a folder and those below it.
+    """Read the captions of photos in a folder and its subfolders.
 
     Each line of ``a.txt`` (or ``a.caption``, ``a.jpg.txt``) is a caption of ``a.jpg``, or a list of
     captions, which may be the whole text; ``a.json`` and ``a.yaml`` have captions under a key.
@@ -123,7 +123,7 @@ def read_text_files(
 
 
 class _Files:
-    """Reads text files, and remembers what is to be said of them.
+    """Reader of text files that collects notes about oddities.
 
     Attributes:
         bad: files that cannot be read, and why.
@@ -140,7 +140,7 @@ class _Files:
         self._number, self._paragraphs, self._json = 0, [], []
 
     def captions(self, paths: Sequence[Path]) -> list[tuple[Any, str]]:
-        """The captions of a photo, of the files that could have them.
+        """Return the captions of a photo from its candidate files.
 
         Raises:
             ValueError: several have, and they differ.
@@ -195,7 +195,7 @@ class _Files:
         ]
 
     def check(self, name: str, *, must_read: bool) -> None:
-        """Warn of oddities of the files.
+        """Log warnings about oddities of the files.
 
         Raises:
             ValueError: files cannot be read, and must be, or none can.
@@ -224,7 +224,7 @@ def _say(message: str) -> None:
 
 
 def _value(path: Path, text: str) -> Any:
-    """What JSON or YAML says; None: it is plain text."""
+    """Parse a JSON or YAML file; None for plain text."""
     suffix = path.suffix.lower()
     if suffix in (".yaml", ".yml"):
         import yaml
@@ -247,7 +247,7 @@ def _value(path: Path, text: str) -> Any:
 
 
 def _pairs_of(value: Any, where: str, keys: CaptionKeys) -> list[tuple[Any, str]]:
-    """Captions of what JSON says: a text, an object with captions, or a list of those."""
+    """Return captions in parsed JSON: a text, an object with captions, or a list of them."""
     if isinstance(value, str):
         return [(value, where)]
     if isinstance(value, list):
@@ -258,7 +258,7 @@ def _pairs_of(value: Any, where: str, keys: CaptionKeys) -> list[tuple[Any, str]
 
 
 def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
-    """The content of JSON and YAML beside photos, by the photo's path below a folder."""
+    """Return the content of JSON and YAML files beside photos, by the photo's path."""
     for photo, paths in pairs_below(root):
         for path in (path for path in paths if path.suffix.lower() in RECORDS):
             with suppress(ValueError):  # the reader says what is wrong
@@ -284,7 +284,7 @@ def has_captions(
 
 
 def pairs_below(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Photos below a folder, with the files that could have their captions.
+    """Return photos below a folder, each with the files that may hold its captions.
 
     Where no photo of a folder has one beside it, folders of texts alone count whose path differs in
     one folder: ``train/images`` and ``train/captions``.
@@ -315,7 +315,7 @@ def pairs_below(root: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 def _keys(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """A path, and the same without one folder whose name says no split."""
+    """Return a path, and the path without one folder whose name gives no split."""
     shorter = (parts[:n] + parts[n + 1 :] for n, part in enumerate(parts) if not split_of(part))
     return [parts, *shorter]
 
@@ -325,7 +325,7 @@ def _end(name: str) -> str:
 
 
 def _texts(place: Path, names: Sequence[str]) -> dict[str, list[Path]]:
-    """Text files by their names without suffix; ``a.txt`` counts beside ``a.TXT``."""
+    """Map stems to text files; ``a.txt`` is preferred to ``a.TXT``."""
     found: dict[str, dict[str, Path]] = {}
     for name in names:
         stem, end = os.path.splitext(name)
@@ -342,7 +342,7 @@ def _of(photo: Path, texts: Mapping[str, list[Path]]) -> list[Path]:
 def _concept_rows(
     root: Path, found: _Found, concept: Concept, files: _Files, unread: list[str]
 ) -> Iterator[Row]:
-    """A row a photo of a concept of OneTrainer's."""
+    """Return one row per photo of a OneTrainer concept."""
     own = [
         (photo, paths)
         for photo, paths in found
@@ -360,7 +360,7 @@ def _concept_rows(
 
 
 def _rows(root: Path, found: _Found, files: _Files, unread: list[str]) -> Iterator[Row]:
-    """A row a photo; captioned photos that cannot be opened are added to ``unread``."""
+    """Return one row per photo; unsupported captioned photos are added to ``unread``."""
     opened = {p.with_suffix("") for p, _ in found if p.suffix.lower() in PHOTO_SUFFIXES}
     words = folder_captions(found)
     for photo, paths in found:
@@ -373,7 +373,7 @@ def _rows(root: Path, found: _Found, files: _Files, unread: list[str]) -> Iterat
 
 
 def _name_rows(root: Path, found: _Found) -> Iterator[Row]:
-    """A row a photo, whose caption is its name without numbers at its ends and underscores."""
+    """Return one row per photo, with its cleaned name as the caption."""
     for photo, _ in found:
         if photo.suffix.lower() in PHOTO_SUFFIXES:
             caption = _IN_NAME.sub(" ", photo.stem)

@@ -1,4 +1,4 @@
-"""Webdataset shards: tar files that hold ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``."""
+"""Read webdataset shards: tar files with ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _VERSION = 7
 
 @dataclass(slots=True)
 class Item:
-    """The members of a shard under one key.
+    """Members of a shard that share a key.
 
     Attributes:
         key: the members' name up to the first dot of its last part.
@@ -89,7 +89,7 @@ class Item:
 
 
 class _Captions(NamedTuple):
-    """The captions of a member, why others are none, why there are none at all, and whose.
+    """Captions of a member, with problems of its values and of the member itself.
 
     ``image_id``, ``sample_ids`` and ``split`` are as in `Item`.
     """
@@ -104,7 +104,7 @@ class _Captions(NamedTuple):
 
 @dataclass(slots=True)
 class Listing:
-    """The content of a shard.
+    """Content of a shard.
 
     Attributes:
         items: items by key, in the order of the shard.
@@ -120,7 +120,7 @@ class Listing:
 
 
 def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) -> Listing:
-    """The content of a shard; a changed shard is read again.
+    """List the content of a shard; a changed shard is read again.
 
     Args:
         shard: a tar file.
@@ -212,7 +212,7 @@ def _scan(shard: Path, caption_key: str | None) -> Listing:
 def _of_interest(
     file: BinaryIO, listing: Listing, dotted: list[tuple[str, str]]
 ) -> Iterator[tuple[Member, str, str]]:
-    """Plain files that a photo or a caption may be, with key and suffix; others are left out.
+    """Yield plain files that may be a photo or a caption, with key and suffix.
 
     Names and keys of photos with more dots, such as ``a.left.jpg``, are added to ``dotted``.
     """
@@ -240,7 +240,7 @@ def _of_interest(
 
 
 def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) -> None:
-    """Give an item the captions of its members, and the ids that its ``.json`` says."""
+    """Fill in an item's captions, and the ids in its ``.json`` file."""
     texts = [found[suffix] for suffix in TEXTS if suffix in found]
     text, about = (texts or [_Captions()])[0], found.get(JSON, _Captions())
     if caption_key in TEXTS:
@@ -261,7 +261,7 @@ def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) 
 
 
 def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
-    """The captions of a member."""
+    """Return the captions of a member."""
     try:
         value: Any = decode(data, f"members/x.{suffix}")
     except ValueError:
@@ -323,7 +323,7 @@ def read_webdataset(
     duplicate_keys: Policy = "error",
     damaged_shards: Policy = "error",
 ) -> Roster:
-    """The photos and captions of shards, which stay packed.
+    """Read photos and captions of shards; photos stay in the shards.
 
     Members of one key, their name up to the first dot of its last part, belong together: a photo
     (``.jpg``, ``.jpeg``, ``.png``, ``.webp``, ``.bmp``, ``.gif``, ``.tif``, ``.tiff``) and its
@@ -364,7 +364,7 @@ def read_webdataset(
     pairs = list(zip(files, listings, strict=True))
     if not own_ids and any(item.split for listing in listings for item in listing.items):
         log.warning(
-            f"{folder}: the key {COLUMN!r} in the shards' JSON is not used; data=own splits by it"
+            f"{folder}: the key {COLUMN!r} in the shards' JSON is ignored; data=own splits by it"
         )
     return packed_roster(
         name=name,
@@ -384,7 +384,7 @@ def read_webdataset(
 def splits_of_shards(
     *, folder: str | Path, shards: str | list[str], caption_key: str | None
 ) -> dict[str, str]:
-    """The splits in the photos' JSON, by image id as ``own_ids`` has it.
+    """Return the splits in the photos' JSON by image id; ``own_ids`` defines the ids.
 
     Args:
         folder, shards, caption_key: see `read_webdataset`.
@@ -408,11 +408,11 @@ def _listings(
 
 
 def _prefixes(folder: Path, files: Sequence[Path], listings: Sequence[Listing]) -> dict[Path, str]:
-    """The prefix of keys in image ids: the shard's name, if any key occurs in two shards."""
+    """Return the prefix of keys in image ids: the shard's name if two shards share a key."""
     keys = {item.key for listing in listings for item in listing.items}
     if len(keys) == sum(len(listing.items) for listing in listings):
         return {}
-    log.info("keys stand in several shards: image ids begin with the shard's name")
+    log.info("several shards hold the same key: image ids begin with the shard's name")
     counts = Counter(file.stem for file in files)
     names = {}
     for file in files:

@@ -1,1 +1,1 @@
-"""Steps from annotations to training data, chosen and ordered by ``steps=``."""
+"""Processing steps from annotations to training data, chosen and ordered by ``steps=``."""

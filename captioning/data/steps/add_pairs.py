@@ -1,4 +1,4 @@
-"""Adds augmented pairs and captions to a training set, or takes a share of its photos.
+"""Steps that add augmented pairs and captions to a training set, or select a share of photos.
 
 The CutSwap thesis (Hahn, 2022, section 4.6) trains on 100, 70, 30 and 10% of the photos: on COCO's
 train2017, on those of train2014, on those of val2014, and on 12,000 of the latter. It adds 10, 20
@@ -38,7 +38,7 @@ PROVENANCE = "provenance.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class AddPairs(AbstractStep):
-    """Adds pairs that ``captioning augment`` has written; the samples' origin is ``added:FOLDER``.
+    """Step that adds pairs from ``captioning augment``; the samples' origin is ``added:FOLDER``.
 
     Where an earlier step left photos or all their captions out, only pairs that were pasted onto
     remaining photos are taken (their patches may come from others), and only captions made for
@@ -77,7 +77,7 @@ class AddPairs(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster with the pairs behind its own.
+        """Return the roster with the pairs appended.
 
         Raises:
             FileNotFoundError: a folder without finished pairs.
@@ -105,15 +105,15 @@ class AddPairs(AbstractStep):
         return build_roster(roster.name, [*roster.samples, *pairs], roster.dropped)
 
     def _draw_share(self, pairs: Sequence[Sample], roster: Roster, share: float) -> list[Sample]:
-        """Pairs of the first pictures, in an order that the seed draws, up to the share."""
+        """Select pairs of the first pictures, in a seeded random order, up to the share."""
         sizes = Counter(_name(pair) for pair in pairs)
         total = len(roster.rows_by_image if self.share_of == "photos" else roster.samples)
         target = round(share * total)
         units = sizes if self.share_of == "captions" else dict.fromkeys(sizes, 1)
         if target > sum(units.values()):
             raise ValueError(
-                f"steps.add_pairs.share={share} of {total} {self.share_of} asks for {target}: "
-                f"the folders have {sum(units.values())} that fit; make more, or lower it"
+                f"steps.add_pairs.share={share} of {total} {self.share_of} needs {target}, but the "
+                f"folders have {sum(units.values())} that fit; generate more, or lower the share"
             )
         selected, total_units = set(), 0
         for name in draw_names(sizes, self.seed):
@@ -130,12 +130,12 @@ def is_added(sample: Sample) -> bool:
 
 
 def original_samples(roster: Roster) -> list[Sample]:
-    """Captions of a roster that were not added."""
+    """Return the captions of a roster that were not added."""
     return [sample for sample in roster.samples if not is_added(sample)]
 
 
 def photo_ids(samples: Sequence[Sample]) -> list[str]:
-    """The photo that each caption is of, by its ``image_id``.
+    """Return the ``image_id`` of the photo that each caption describes.
 
     A picture that `AddPairs` added is the photo that it was pasted onto, as ``provenance.jsonl`` of
     its folder tells; if that file is missing, it counts as a separate photo.
@@ -153,7 +153,7 @@ def photo_ids(samples: Sequence[Sample]) -> list[str]:
 
 
 def _target_photos(folder: Path) -> dict[str, str]:
-    """The ``image_id`` of the photo that each picture of a folder was pasted onto, by its name."""
+    """Return the ``image_id`` of the photo onto which each picture was pasted, by its name."""
     records = (json.loads(line) for _, line in read_lines(folder / PROVENANCE))
     return {r["name"]: r["target"]["image_id"] for r in records if "refused" not in r}
 
@@ -178,7 +178,7 @@ def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
 
 
 def _paired_photos(roster: Roster) -> set[str]:
-    """Photos with a caption; those of held-out classes may wait for theirs."""
+    """Return photos with a caption; photos of held-out classes may have none yet."""
     return {sample.image_id for sample in roster.samples if sample.origin != UNPAIRED}
 
 
@@ -188,7 +188,7 @@ def _name(pair: Sample) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareOfPhotos(AbstractStep):
-    """Keeps the captions of a share of the photos; smaller shares of a seed lie in larger ones.
+    """Step that keeps the captions of a share of the photos; smaller shares are subsets.
 
     Attributes:
         share: share of the photos, in (0, 1].
@@ -213,7 +213,7 @@ class ShareOfPhotos(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster of the share; what it leaves out goes into the context.
+        """Return the roster of the share; store the removed captions in the context.
 
         Raises:
             FileNotFoundError: no such file of captions.
@@ -238,7 +238,7 @@ class ShareOfPhotos(AbstractStep):
         return build_roster(roster.name, samples, roster.dropped)
 
     def _photos(self, roster: Roster) -> list[str]:
-        """Ids of the photos that the share is of."""
+        """Return the ids of the photos from which the share is taken."""
         if self.photos_of is None:
             return list(roster.rows_by_image)
         records = load_annotations(self.photos_of).records("images")
@@ -253,6 +253,6 @@ class ShareOfPhotos(AbstractStep):
 
 
 def draw_names(names: Iterable[str], seed: int) -> list[str]:
-    """Names in an order that depends on them and on the seed alone."""
+    """Return names in an order that depends only on the names and the seed."""
     ordered = sorted(names)
     return [ordered[n] for n in np.random.default_rng(seed).permutation(len(ordered))]

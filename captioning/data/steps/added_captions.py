@@ -1,4 +1,4 @@
-"""Captions made for photos of a data set (``captioning augment method=ssa``), and mixtures.
+"""Add captions generated for photos of a dataset (``captioning augment method=ssa``).
 
 A line of ``captions.jsonl`` is a caption: the photo's ``image_id``, ``caption``, ``phrases`` with
 ``start``, ``text``, ``chain_id``, ``kinds`` and ``regions`` (positions among the photo's regions),
@@ -27,7 +27,7 @@ CLOSE = 1.0  # pixels that a box may be off
 
 
 def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
-    """The captions of a folder whose photos the roster has; their ids are ``IMAGE#FOLDER-N``.
+    """Read a folder's captions of the roster's photos; their ids are ``IMAGE#FOLDER-N``.
 
     Args:
         folder: folder that ``captioning augment`` has written.
@@ -72,7 +72,7 @@ def _phrase(record: Record, photo: Sample) -> Phrase:
 
 
 def _check_boxes(record: Record, photo: Sample) -> None:
-    """Regions are positions: they mean nothing for other annotations."""
+    """Check that regions equal the training data's, because captions refer to their positions."""
     for part in record.records("boxes"):
         region, box = part.integer("region", 0), part.numbers("box", 4)
         is_known = region < len(photo.regions)
@@ -84,7 +84,7 @@ def _check_boxes(record: Record, photo: Sample) -> None:
 
 
 def focus(sample: Sample) -> float:
-    """Share of the photo that the boxes of a caption's phrases cover together, in [0, 1].
+    """Return the share of the photo covered by the boxes of a caption's phrases, in [0, 1].
 
     1 for a caption without boxes: its control is the full photo.
     """
@@ -98,7 +98,7 @@ def focus(sample: Sample) -> float:
 @loadable
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Which generated captions are added to the original ones (CIC-BART-SSA, section 4.1).
+    """Selection of generated captions that are added to the original ones (CIC-BART-SSA, 4.1).
 
     Attributes:
         share: share of the generated captions, drawn at random, in [0, 1].
@@ -122,7 +122,7 @@ class Mixture:
             )
 
     def __call__(self, original: Sequence[Sample], generated: Sequence[Sample]) -> list[Sample]:
-        """Those of ``generated`` that are added to ``original``, in order."""
+        """Return the ``generated`` captions to add to ``original``, in order."""
         rng = np.random.default_rng(self.seed)
         order = rng.permutation(len(generated))
         if self.bins is None:

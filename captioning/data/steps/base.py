@@ -1,4 +1,4 @@
-"""A step of the training data: turns one roster into the next, and leaves data for later parts."""
+"""Interface of steps, which transform one roster into the next and store data for later steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORPUS = "corpus"
 
 @dataclass(kw_only=True)
 class StepContext:
-    """The run's data for steps, and the data that they leave for later parts.
+    """Inputs of steps from the run, and results that steps store for later parts.
 
     Attributes:
         split: of the data set, such as ``"train"``, or `CORPUS`.
@@ -51,7 +51,7 @@ class StepContext:
 
 @loadable
 class AbstractStep(ABC):
-    """Changes the samples of a split before anything else sees them.
+    """Base class of steps, which change the samples of a split before anything else.
 
     A step is a frozen dataclass whose fields are the keys of its YAML in ``configs/steps``.
     Omissions that a user may look for go into ``roster.dropped``, with the rule.
@@ -64,7 +64,7 @@ class AbstractStep(ABC):
 
     @abstractmethod
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster after the step; the context is changed in place.
+        """Return the changed roster; the context is changed in place.
 
         Raises:
             ValueError: a setting does not suit the data; the message names ``steps.NAME.key``.
@@ -72,7 +72,7 @@ class AbstractStep(ABC):
 
 
 def apply_steps(roster: Roster, steps: Iterable[AbstractStep], context: StepContext) -> Roster:
-    """The roster after all steps, in their order."""
+    """Apply all steps to a roster, in order."""
     for step in steps:
         changed = step(roster, context)
         if not isinstance(changed, Roster):

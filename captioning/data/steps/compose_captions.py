@@ -1,4 +1,4 @@
-"""Long captions made of a photo's short ones, one sentence each.
+"""Step that joins a photo's short captions into one long caption, one sentence each.
 
 Planted faults (`captioning.data.steps.plant_faults`) go along: a long caption's truth is the kind
 of fault of its wrong sentence, and the place of the sentence or word in it. So plant first, with
@@ -18,7 +18,7 @@ from captioning.types import Sample
 
 @dataclass(frozen=True, kw_only=True)
 class ComposeCaptions(AbstractStep):
-    """Joins the captions of each photo into one, in their order.
+    """Step that joins the captions of each photo into one, in order.
 
     Each caption begins with a capital and ends with a full stop; one that a photo has twice is used
     once. Phrases and weights belong to no sentence, and are left out.
@@ -31,7 +31,7 @@ class ComposeCaptions(AbstractStep):
     every_split: ClassVar[bool] = True
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster with one caption a photo.
+        """Return the roster with one caption per photo.
 
         Raises:
             ValueError: more than one planted fault in a caption.
@@ -65,7 +65,7 @@ class ComposeCaptions(AbstractStep):
 def _joined(
     parts: list[Sample], truth: dict[str, str], words: dict[str, PlantedWord]
 ) -> tuple[Sample, tuple[str, PlantedWord] | None]:
-    """A photo's captions as one, and the kind and place of its fault, if it has one."""
+    """Join a photo's captions; return the text, and kind and position of its fault, if any."""
     text, fault, seen = "", None, set()
     for part in parts:
         sentence, skipped = as_sentence(part.caption)
@@ -99,7 +99,7 @@ def _joined(
 
 
 def as_sentence(caption: str) -> tuple[str, int]:
-    """A caption with a capital and a full stop, and how many characters were skipped before it."""
+    """Write a caption as a sentence; return it with the number of characters skipped before it."""
     text = caption.strip()
     skipped = len(caption) - len(caption.lstrip())
     text = text.rstrip(" .")
@@ -108,7 +108,7 @@ def as_sentence(caption: str) -> tuple[str, int]:
 
 
 def _planted(word: PlantedWord | None, sentence: str, start: int, skipped: int) -> PlantedWord:
-    """Where a fault lies in the long caption: a word of the sentence, or all of it."""
+    """Return the position of a fault in the long caption: a word of a sentence, or all of it."""
     if word is None:
         return PlantedWord(start=start, wrong=sentence, right="")
     place = word.start - skipped

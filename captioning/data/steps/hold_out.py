@@ -1,4 +1,4 @@
-"""Photos without captions: of held-out classes, and slots for a model's captions.
+"""Steps that create photos without captions: held-out classes, and slots for a model's captions.
 
 Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
 with a caption that mentions one of eight objects. Bujimalla et al. use these photos further,
@@ -29,7 +29,7 @@ SLOT = "#made"
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOut(AbstractStep):
-    """Leaves out the captions of photos that show held-out classes, see `hold_out`.
+    """Step that removes the captions of photos with held-out classes, see `hold_out`.
 
     Attributes:
         classes: word forms by class, such as ``{"bus": ["bus", "buses"]}``.
@@ -51,7 +51,7 @@ class HoldOut(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The remaining captions; forms of the classes in them go into the context.
+        """Return the remaining captions; store the classes' word forms in the context.
 
         Steps behind this one learn that photos are left out, see `StepContext.is_cut`.
         """
@@ -66,15 +66,15 @@ class HoldOut(AbstractStep):
         context.is_cut = True
         paired = [sample.caption for sample in remaining.samples if sample.origin != UNPAIRED]
         log.info(
-            f"{roster.name}: held out, {len(remaining.dropped) - len(roster.dropped)} captions "
-            f"left out, {len(remaining) - len(paired)} samples without caption"
+            f"{roster.name}: holding out removed {len(remaining.dropped) - len(roster.dropped)} "
+            f"captions and left {len(remaining) - len(paired)} samples without caption"
         )
         context.held_out_remaining = count_remaining_forms(paired, self.classes, lemmatizer)
         _warn(roster.name, context.held_out_remaining)
         return remaining
 
     def _mentioned(self, roster: Roster) -> Mapping[str, Sequence[str]]:
-        """The classes that captions of a part of the photos mention; the others are logged."""
+        """Return the classes that captions of some photos mention; log the others."""
         mentioned = set().union(*classes_shown(roster, self.classes).values(), ())
         if missing := sorted(self.classes.keys() - mentioned):
             log.warning(
@@ -88,7 +88,7 @@ def _warn(name: str, counts: Mapping[str, int]) -> None:
     if counts:
         words = ", ".join(f"{word} ({count})" for word, count in list(counts.items())[:MAX_SHOWN])
         log.warning(
-            f"{name}: captions to train on still have held-out words, by number: {words}; "
+            f"{name}: the training captions still hold held-out words, with counts: {words}; "
             "to hold them out too, add them to steps.hold_out.classes"
         )
 
@@ -100,7 +100,7 @@ def hold_out(
     lemmatizer: Lemmatizer,
     samples_per_photo: int = 0,
 ) -> Roster:
-    """A training set without the captions of photos that show held-out classes.
+    """Return a training set without the captions of photos that show held-out classes.
 
     A photo shows a class if one of its captions mentions one of the class's word forms as whole
     words, in any case. All its captions are left out.
@@ -150,7 +150,7 @@ def hold_out(
 
 
 def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
-    """Which of the classes each photo's captions mention; photos of none are not in it.
+    """Return the classes that each photo's captions mention; photos without any are left out.
 
     Raises:
         ValueError: a class without forms.
@@ -166,7 +166,7 @@ def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[
 def _unpaired(
     samples: Sequence[Sample], photo_classes: set[str], *, number: int, lemmatizer: Lemmatizer
 ) -> list[Sample]:
-    """Samples of a photo whose caption lists its classes alone; regions keep their labels."""
+    """Return samples of a photo whose caption only lists its classes; regions keep their labels."""
     unpaired = replace(
         samples[0],
         caption=", ".join(sorted(photo_classes)),
@@ -183,7 +183,7 @@ WAITING = "a photo"  # words that every vocabulary has
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSlots(AbstractStep):
-    """Adds samples without a caption to every photo, for captions by CapFilt.
+    """Step that adds samples without a caption to every photo, to be filled by CapFilt.
 
     They have origin `UNPAIRED` and weight 0, so they are not trained on until a policy has filled
     them; it removes slots that stay empty.
@@ -205,13 +205,13 @@ class CaptionSlots(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster with the waiting samples behind its own."""
+        """Return the roster with the empty samples appended."""
         del context
         return with_slots(roster, self.per_photo)
 
 
 def with_slots(roster: Roster, per_photo: int) -> Roster:
-    """The roster with ``per_photo`` waiting samples a photo behind its own."""
+    """Append ``per_photo`` empty samples per photo to a roster."""
     slots = [
         _slot(roster.samples[rows[0]], number)
         for rows in roster.rows_by_image.values()

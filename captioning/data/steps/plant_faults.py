@@ -1,4 +1,4 @@
-"""Plants faults in a roster and keeps the truth, so that curation can be scored.
+"""Step that injects faults into a roster and records them, so that curation can be evaluated.
 
 The kinds of fault:
 
@@ -59,7 +59,7 @@ _NEGATED = re.compile(r"\b(?:without|no|not|[a-z]+less)\b", re.I)
 
 @dataclass(frozen=True, kw_only=True)
 class _Change:
-    """A caption with a negation more or less."""
+    """A caption with a negation added or removed."""
 
     caption: str
     planted: PlantedWord
@@ -68,7 +68,7 @@ class _Change:
 def negations(
     roster: Roster, number: int, *, free: Sequence[bool], seed: int
 ) -> dict[int, tuple[str, PlantedWord]]:
-    """Faulty captions with their changes, by row.
+    """Return faulty captions with their changes, by row.
 
     Args:
         roster: sound samples.
@@ -110,7 +110,7 @@ def _drawn(
 
 
 def _left_out(sample: Sample, others: Sequence[str]) -> list[_Change]:
-    """Changes of a negation into its contrary, where no other caption says that."""
+    """Return changes of a negation into its opposite, unless another caption says so."""
     changes = []
     for match in (*_WITHOUT.finditer(sample.caption), *_NO.finditer(sample.caption)):
         thing = re.compile(rf"\b{_HAVING}(?: \w+)? {match['thing']}", re.I)
@@ -127,7 +127,7 @@ def _left_out(sample: Sample, others: Sequence[str]) -> list[_Change]:
 
 
 def _put_in(sample: Sample, others: Sequence[str]) -> list[_Change]:
-    """Changes of a thing that somebody has into one that is missing."""
+    """Return changes of a thing that somebody has into a missing thing."""
     if any(_NEGATED.search(text) for text in (sample.caption, *others)):
         return []
     changes = [_replaced(sample.caption, m, "without") for m in _WITH.finditer(sample.caption)]
@@ -142,7 +142,7 @@ def _replaced(caption: str, match: re.Match[str], wrong: str) -> _Change:
 
 
 def _dropped(caption: str, match: re.Match[str]) -> _Change:
-    """Without the negation: what stood before the thing is the right text of its place."""
+    """Remove a negation; the words before the thing become the right text of the fault."""
     start, begin = match.start("word"), match.start("thing")
     thing = caption[begin : match.end("thing")]
     wrong = thing.capitalize() if match["word"][0].isupper() else thing
@@ -254,7 +254,7 @@ _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
 
 @dataclass(frozen=True, kw_only=True)
 class PlantFaults(AbstractStep):
-    """Plants faults in the training data; the truth goes into the context, see `plant_faults`.
+    """Step that injects faults into training data and stores them in the context.
 
     Attributes:
         kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
@@ -271,7 +271,7 @@ class PlantFaults(AbstractStep):
     one_per_photo: bool = False
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster with faults."""
+        """Return the roster with injected faults."""
         kinds = {str(kind): share for kind, share in self.kinds.items()}
         planting = plant(
             roster,
@@ -287,7 +287,7 @@ class PlantFaults(AbstractStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Planting:
-    """A roster with planted faults, and the truth about them.
+    """A roster with injected faults, and the record of them.
 
     Attributes:
         roster: roster with the faults.
@@ -306,7 +306,7 @@ def plant_faults(
     kinds: Mapping[str, float],
     seed: int,
 ) -> tuple[Roster, dict[str, str]]:
-    """A copy of the roster with faults planted, and the kind of fault by sample.
+    """Return a copy of the roster with injected faults, and the kind of fault by sample.
 
     Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes `planted_origin`.
 
@@ -335,7 +335,7 @@ def plant(
     cache_folder: Path | None = None,
     one_per_photo: bool = False,
 ) -> Planting:
-    """`plant_faults` with the place and the right word of each wrong one.
+    """Inject faults, and record position and right word of each wrong word.
 
     ``cache_folder`` caches the language networks' scores of the captions, if it is given; for
     ``one_per_photo`` see `PlantFaults`.
@@ -396,7 +396,7 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
 
 
 def _require_single(kinds: Iterable[str]) -> None:
-    """Refuse kinds that cannot keep to one fault a photo."""
+    """Raise an error for kinds that cannot be limited to one fault per photo."""
     allowed = sorted(_PLANTERS.keys() - {"image"})
     if refused := sorted(set(kinds) - set(allowed)):
         raise ValueError(
@@ -413,7 +413,7 @@ def _chosen_rows(
     taken: Sequence[int],
     one_per_photo: bool,
 ) -> dict[str, list[int]]:
-    """Rows for each kind; the kind that suits the fewest captions chooses first."""
+    """Return rows for each kind; the kind with the fewest suitable captions chooses first."""
     eligible = {kind: _eligible(roster, kind) for kind in counts}
     free = np.ones(len(roster), dtype=bool)
     free[list(taken)] = False
@@ -498,7 +498,7 @@ def _plant_image(roster: Roster, rows: Sequence[int], rng: np.random.Generator) 
 def _donor(
     roster: Roster, row: int, fits: Callable[[int, int], bool], rng: np.random.Generator
 ) -> int:
-    """A random row that fits; if a few random draws find none, all rows are tried."""
+    """Draw a random suitable row; if a few draws fail, try all rows."""
     for donor in rng.integers(len(roster), size=16).tolist():
         if fits(row, donor):
             return donor
@@ -550,14 +550,14 @@ _PLANTERS: dict[str, Callable[[Roster, Sequence[int], np.random.Generator], list
 
 
 def _words_of(roster: Roster, kind: str) -> dict[str, frozenset[str]]:
-    """By photo the words that would be no fault; actions in every form."""
+    """Return, by photo, the words that would not be a fault, with actions in every form."""
     return photo_words(roster, None if kind == _ACTION else _SAME)
 
 
 def _replacements(
     sample: Sample, kind: str, excluded: frozenset[str]
 ) -> list[tuple[re.Match[str], list[str]]]:
-    """Words of the caption that can be made wrong, each with its possible substitutes."""
+    """Return the caption's words that can be replaced, each with its possible substitutes."""
     replacements = []
     for match in WORD.finditer(sample.caption):
         row = _ROW_OF[kind].get(match[0].lower())

@@ -1,4 +1,4 @@
-"""Wrong words that language alone cannot tell from right ones.
+"""Inject wrong words that a language model alone cannot distinguish from right ones.
 
 A wrong word is drawn, for its place, from the predictions of networks that read the caption alone
 and never saw it (`captioning.text.cross_fitted_words`). Candidates are taken so that their captions
@@ -50,7 +50,7 @@ _PHRASE_WORDS = (3, 9)
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A caption that can bear a fault.
+    """A caption that can receive a fault.
 
     Attributes:
         row: the roster's row.
@@ -68,7 +68,7 @@ class Candidate:
 def plausible_faults(
     roster: Roster, counts: Mapping[str, int], seed: int, cache_folder: Path | None = None
 ) -> dict[str, list[Candidate]]:
-    """The requested number of faults of each of `PLAUSIBLE_KINDS`, at most one a caption.
+    """Create the requested number of faults of each `PLAUSIBLE_KINDS`, at most one per caption.
 
     Args:
         roster: sound samples.
@@ -100,7 +100,7 @@ def plausible_faults(
 def _pools(
     roster: Roster, kinds: Collection[str], seed: int, cache_folder: Path | None
 ) -> dict[str, tuple[dict[int, Candidate], np.ndarray]]:
-    """By kind the candidates, and the suspicion of sound captions that they are to match."""
+    """Return the candidates by kind, and the suspicion scores of clean captions to match."""
     pools: dict[str, tuple[dict[int, Candidate], np.ndarray]] = {}
     for topic_of in (_TOPIC_OF, _OPEN_TOPIC_OF):
         topics = {kind: topic for kind, topic in topic_of.items() if kind in kinds}
@@ -117,7 +117,7 @@ def _pools(
 
 
 def open_table(roster: Roster, *, seed: int) -> RowTable:
-    """The closed rows, and rows of the captions' other words."""
+    """Return the closed rows, and rows of the captions' other words."""
     numbers = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
     captions = [sample.caption for sample in roster.samples]
     photos = [numbers[sample.image_id] for sample in roster.samples]
@@ -125,7 +125,7 @@ def open_table(roster: Roster, *, seed: int) -> RowTable:
 
 
 def changed_word(before: str, after: str) -> PlantedWord:
-    """The word that was replaced by another; an article before it may have changed, too.
+    """Return the replaced word; a preceding article may have changed, too.
 
     Raises:
         ValueError: the captions have the same words.
@@ -138,7 +138,7 @@ def changed_word(before: str, after: str) -> PlantedWord:
 
 
 class PlausibleWords:
-    """Candidates for wrong words, by language alone.
+    """Candidates for wrong words, chosen by language models alone.
 
     Args:
         roster: sound samples; networks are trained on its captions, which takes a minute for
@@ -171,7 +171,7 @@ class PlausibleWords:
         self._excluded = photo_words(roster, None if table is None else table.same)
 
     def candidates(self, topic: str) -> dict[int, Candidate]:
-        """At most one for each row of the roster, its word drawn by the networks' predictions."""
+        """Return at most one candidate per roster row, with a word sampled from the networks."""
         generator = np.random.default_rng([self._seed, _ALL_TOPICS.index(topic)])
         own = np.flatnonzero(self._topics == topic)
         by_caption: dict[int, list[int]] = {}
@@ -187,14 +187,14 @@ class PlausibleWords:
         return found
 
     def sound(self, topic: str) -> np.ndarray:
-        """Suspicion of the sound captions that have a word of the topic."""
+        """Return the suspicion scores of clean captions with a word of the topic."""
         own = self._topics == topic
         highest = np.full(len(self._roster), -np.inf)
         np.maximum.at(highest, self._judged.captions[own], self._odds[own])
         return highest[np.isfinite(highest)]
 
     def _drawn(self, number: int, draw: float) -> int | None:
-        """A meaning that no caption of the photo names, or None."""
+        """Sample a meaning that no caption of the photo names; None if there is none."""
         judged = self._judged
         sample = self._roster.samples[judged.captions[number]]
         excluded = self._excluded[sample.image_id]
@@ -230,7 +230,7 @@ class PlausibleWords:
 def judge_by_language(
     roster: Roster, *, seed: int, cache_folder: Path | None = None, table: RowTable | None = None
 ) -> list[JudgedWords]:
-    """All words of rows, judged by the captions' other words alone, by each of some networks.
+    """Judge all row words from the captions' other words, with each of several networks.
 
     For arguments see `PlausibleWords`.
     """
@@ -267,7 +267,7 @@ def _judge_by_language(roster: Roster, *, seed: int, table: RowTable | None) -> 
 
 
 def _mean(judged: Sequence[JudgedWords]) -> JudgedWords:
-    """The mean of the probabilities of some networks."""
+    """Return the mean probabilities of several networks."""
     log_probs = np.logaddexp.reduce([one.log_probs for one in judged]) - np.log(len(judged))
     return replace(judged[0], log_probs=log_probs)
 
@@ -275,7 +275,7 @@ def _mean(judged: Sequence[JudgedWords]) -> JudgedWords:
 def photo_words(
     roster: Roster, same: Mapping[str, frozenset[str]] | None = None
 ) -> dict[str, frozenset[str]]:
-    """Every word of each photo's captions, and all words that mean the same.
+    """Return the words of each photo's captions with all their synonyms.
 
     Args:
         roster: roster of the photos.
@@ -292,7 +292,7 @@ def photo_words(
 def match_sound(
     candidates: Mapping[int, Candidate], sound: np.ndarray, number: int, seed: int
 ) -> list[Candidate]:
-    """``number`` candidates whose suspicion is distributed like sound captions', by row.
+    """Select ``number`` candidates whose suspicion scores are distributed as in clean captions.
 
     Each of as many quantiles of the sound captions takes the nearest candidate that is left, the
     lowest first, as captions that language finds likely are the rarest among the candidates.
@@ -315,7 +315,7 @@ def match_sound(
 
 
 def phrases(roster: Roster, seed: int) -> dict[int, Candidate]:
-    """Captions with a phrase of another photo's caption at the end, by row.
+    """Append a phrase of another photo's caption to captions, by row.
 
     The phrase names an object, and none that a caption of the photo names.
     """

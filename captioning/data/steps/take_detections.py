@@ -1,4 +1,4 @@
-"""Files of detections: the boxes that a detector found, a photo a line.
+"""Step that replaces annotated boxes by a detector's boxes, and the format of their files.
 
 The first line names the detector, such as ``{"detector": "torchvision:...", "threshold": 0.5}``.
 Every other line is ``{"image_id": "1000", "file_name": "1000.jpg", "size": [640, 480], "regions":
@@ -25,7 +25,7 @@ RegionsByImage = dict[str, tuple[Region, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class TakeDetections(AbstractStep):
-    """Puts a detector's boxes in the place of the annotated ones, in every split.
+    """Step that replaces the annotated boxes of every split by a detector's boxes.
 
     Attributes:
         files: files of ``captioning find-objects``, which together have all photos of the run; of a
@@ -36,14 +36,14 @@ class TakeDetections(AbstractStep):
     files: Sequence[str]
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The roster with detected regions; captions without photos stay as they are."""
+        """Return the roster with detected regions; captions without photos are unchanged."""
         if context.split == CORPUS:
             return roster
         return with_detections(roster, read_all_detections(self.files))
 
 
 def read_all_detections(paths: Sequence[str | Path]) -> RegionsByImage:
-    """The regions of several files; of a photo in several the last one counts.
+    """Read the regions of several files; for repeated photos the last file counts.
 
     Raises:
         FileNotFoundError, ValueError: see `read_detections`.
@@ -55,7 +55,7 @@ def read_all_detections(paths: Sequence[str | Path]) -> RegionsByImage:
 
 
 def read_detections(path: str | Path) -> tuple[dict[str, Any], RegionsByImage]:
-    """The header, which names the detector, and the regions by image id.
+    """Read the header, which names the detector, and the regions by image id.
 
     Raises:
         FileNotFoundError: no such file.
@@ -93,14 +93,14 @@ def _region(record: Record, size: tuple[float, float]) -> Region:
 def detection_line(
     image_id: str, file_name: str, size: tuple[int, int], regions: Sequence[Region]
 ) -> str:
-    """A photo's line."""
+    """Return the line of a photo for a file of detections."""
     boxes = [{"box": list(r.box), "label": r.label, "score": r.score} for r in regions]
     entry = {"image_id": image_id, "file_name": file_name, "size": list(size), "regions": boxes}
     return json.dumps(entry, ensure_ascii=False)
 
 
 def with_detections(roster: Roster, detections: Mapping[str, tuple[Region, ...]]) -> Roster:
-    """The roster with detected regions in place of annotated ones; phrases lose their boxes.
+    """Replace annotated regions by detected ones; phrases lose their boxes.
 
     Raises:
         ValueError: photos without an entry in ``detections``.

@@ -1,1 +1,1 @@
-"""Layers and decoders that captioners are built of."""
+"""Layers and decoders shared by captioning models."""

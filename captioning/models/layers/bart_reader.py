@@ -1,6 +1,6 @@
-"""BART over whole batches: attention over padded sequences, all other layers over real tokens.
+"""Apply BART to whole batches: padded sequences in attention, real tokens in other layers.
 
-On a GPU small batches keep their padding, see `keeps_padding`.
+On a GPU, small batches keep their padding in all layers, see `keeps_padding`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from captioning.models.layers.on_device import on_device
 from captioning.runtime.sample_dropout import by_sequence, by_token
 
 Pair = tuple[Tensor, Tensor]
-# Layers of so many tokens or less take a GPU no longer than their start takes the host.
+# With at most this many tokens, starting a layer's operations takes longer than computing them.
 MOST_PADDED = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Which places of padded sequences are computed: the real ones, or all.
+    """Positions of padded sequences that are computed: only real tokens, or all.
 
     Attributes:
         shape: ``(B, T)`` of the sequences.
-        index: ``(M,) int64`` positions of the rows in ``B * T``, sequence by sequence; None: all
-            as they stand.
-        places: ``(M,) int64`` the same once padding is moved to the sequences' ends, so that the
-            draws for a position do not depend on the batch's longest sequence.
-        real: ``(R,) int64`` the rows that are real; None: all.
-        exist: ``(B, T) bool``, False on padding at the ends.
+        index: ``(M,) int64`` row positions in ``B * T``, sequence by sequence; None: all
+            positions in order.
+        places: ``(M,) int64`` positions after padding is moved to the end, so that random
+            draws of a position do not depend on the batch's longest sequence.
+        real: ``(R,) int64`` rows of real tokens; None: all rows.
+        exist: ``(B, T) bool``, False on padding at the end.
     """
 
     shape: tuple[int, int]
@@ -43,9 +43,9 @@ class Rows:
 
     @classmethod
     def of(cls, exist: Tensor, device: torch.device, *, whole: bool = False) -> Rows:
-        """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``.
+        """Build rows for ``device`` from a mask ``(B, T) bool`` on the CPU.
 
-        ``whole``: padding is computed, however many places there are.
+        ``whole``: compute padding, too, whatever the number of positions.
         """
         first = torch.arange(exist.shape[1]) < exist.sum(1, keepdim=True)
         real, every = first.flatten().nonzero().squeeze(1), torch.arange(exist.numel())
@@ -63,33 +63,33 @@ class Rows:
 
     @property
     def sequences(self) -> Tensor:
-        """``(M,) int64`` the sequence of each row."""
+        """``(M,) int64`` sequence of each row."""
         return self.places // self.shape[1]
 
     @property
     def steps(self) -> Tensor:
-        """``(M,) int64`` the place of each row in its sequence."""
+        """``(M,) int64`` position of each row in its sequence."""
         return self.places % self.shape[1]
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``(B, T, D)`` to rows ``(M, D)``."""
+        """Select rows ``(M, D)`` from ``(B, T, D)``."""
         rows = padded.flatten(0, 1)
         return rows if self.index is None else rows.index_select(0, self.index)
 
     def collect(self, spread: Tensor) -> Tensor:
-        """The result of `spread`, or values computed from it, as rows again."""
+        """Undo `spread`: return its result, or values computed from it, as rows."""
         rows = spread.flatten(0, 1)
         return rows if self._are_all else rows.index_select(0, self.places)
 
     def spread(self, rows: Tensor) -> Tensor:
-        """Rows ``(M, D)`` to ``(B, T, D)``; padding is at the ends, and of no meaning."""
+        """Scatter rows ``(M, D)`` to ``(B, T, D)``; padding at the end has arbitrary values."""
         if not self._are_all:
             padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1])
             rows = padded.index_copy(0, self.places, rows)
         return rows.view(*self.shape, -1)
 
     def without_padding(self, rows: Tensor) -> Tensor:
-        """Rows ``(M, D)`` to the real ones ``(R, D)``."""
+        """Select the real rows ``(R, D)`` from rows ``(M, D)``."""
         return rows if self.real is None else rows.index_select(0, self.real)
 
     @property
@@ -100,22 +100,22 @@ class Rows:
 def keeps_padding(num_places: int, device: torch.device) -> bool:
     """Whether layers compute padding, too.
 
-    Leaving it out saves a processor work. It takes some 250 operations a step, whose start on a GPU
-    takes longer than the padding of a small batch.
+    Leaving out padding saves work on a CPU. It needs some 250 operations per step, whose start on a
+    GPU takes longer than the padding of a small batch.
     """
     return device.type == "cuda" and num_places <= MOST_PADDED
 
 
 def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
-    """The encoder's states of embedded inputs; padding is never attended to.
+    """Return the encoder's states of embedded inputs, without attention to padding.
 
     Args:
         bart: a ``BartForConditionalGeneration``.
         inputs: ``(N, S, D)``, normalised.
-        rows: their real places.
+        rows: positions of real tokens.
 
     Returns:
-        ``(N, S, D)``, of no meaning on padding, which is at the ends (`Rows.exist`).
+        ``(N, S, D)`` with arbitrary values in padding at the end (`Rows.exist`).
     """
     mask = rows.exist[:, None, None]
     encoder = bart.model.encoder
@@ -136,21 +136,21 @@ def read(
     exist: Tensor,
     index: Tensor | None,
 ) -> Tensor:
-    """The decoder's states of captions; each token attends to itself and earlier ones.
+    """Return the decoder's states of captions, with causal attention.
 
     Args:
         bart: a ``BartForConditionalGeneration``.
         tokens: ``(B, T) int64``.
-        rows: positions of the real tokens; padding is at the end.
-        memory: ``(N, S, D)`` the encoder's states.
+        rows: positions of real tokens; padding is at the end.
+        memory: ``(N, S, D)`` encoder states.
         exist: ``(N, S) bool``, False on padding.
-        index: ``(B,)`` the memory of each caption; None: each has its own, in order.
+        index: ``(B,)`` encoder state of each caption; None: one per caption, in order.
 
     Returns:
-        ``(R, D)`` at the real places, caption by caption.
+        ``(R, D)`` at the real positions, caption by caption.
 
     Raises:
-        ValueError: captions longer than the decoder.
+        ValueError: captions longer than the decoder's maximum.
     """
     decoder = bart.model.decoder
     check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
@@ -161,7 +161,7 @@ def read(
         for layer in decoder.layers:
             attended = _attended(layer.self_attn, hidden, rows)
             hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
-            # computed once a memory, whatever the number of its captions
+            # computed once per encoder state, whatever the number of its captions
             pair = keys_and_values(layer.encoder_attn, memory)
             if index is not None:
                 pair = (pair[0][index], pair[1][index])
@@ -172,28 +172,28 @@ def read(
 
 
 def logits(bart: Any, states: Tensor, num_words: int) -> Tensor:
-    """``(R, num_words)`` of states ``(R, D)``: of the first tokens of the vocabulary."""
+    """Return logits ``(R, num_words)`` of states ``(R, D)`` for the vocabulary's first tokens."""
     weight, bias = bart.lm_head.weight[:num_words], bart.final_logits_bias[0, :num_words]
     return functional.linear(states, weight, bias)
 
 
 def positions(stack: Any, length: int) -> Tensor:
-    """``(T, D)`` embeddings of the first ``length`` positions of an encoder or decoder."""
+    """Return embeddings ``(T, D)`` of the first ``length`` positions."""
     offset = stack.embed_positions.offset
     return stack.embed_positions.weight[offset : offset + length]
 
 
 def check_length(stack: Any, length: int, text_kind: str, remedy: str) -> None:
-    """Refuse more tokens than an encoder or decoder has positions for.
+    """Raise an error if a text has more tokens than the model has positions.
 
     Raises:
-        ValueError: there are more.
+        ValueError: the text is too long.
     """
     limit = stack.embed_positions.num_embeddings - stack.embed_positions.offset
     if length > limit:
         raise ValueError(
-            f"{text_kind} of {length} tokens, begin and end counted, is longer than the model's "
-            f"{limit} places: lower {remedy}"
+            f"{text_kind} of {length} tokens, including begin and end, exceeds the model's "
+            f"{limit} positions: lower {remedy}"
         )
 
 
@@ -211,7 +211,7 @@ def _attended(
     pair: Pair | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention of rows to the keys and values ``pair``; None: to themselves, causal if no mask."""
+    """Attend from rows to keys and values ``pair``; None: causal self-attention."""
     queries = _by_head(attention, rows.spread(attention.q_proj(hidden)))
     if pair is None:
         keys, values = attention.k_proj(hidden), attention.v_proj(hidden)
@@ -231,7 +231,7 @@ def _attended(
 
 
 def _by_head(attention: Any, padded: Tensor) -> Tensor:
-    """``(B, T, D)`` by head: ``(B, heads, T, d)``."""
+    """Split ``(B, T, D)`` by head: ``(B, heads, T, d)``."""
     return padded.unflatten(2, (attention.num_heads, attention.head_dim)).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""BART's decoder, step by step for searches."""
+"""BART's decoder as a stepper for searches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from captioning.models.layers.wide_linear import wide_linear
 
 
 class BartStepper(AbstractStepper[HypothesisTree]):
-    """Reads hypotheses of an image side by side, with the weights of a BART of transformers.
+    """Stepper that reads an image's hypotheses together, with weights of a transformers BART.
 
     Args:
-        bart: a ``BartForConditionalGeneration`` in evaluation mode. Its decoder's own ``forward``
-            is not called: it would give the hypotheses of an image different positions, and its
-            products of few rows with large matrices are slow on processors (see `wide_linear`).
+        bart: a ``BartForConditionalGeneration`` in evaluation mode. Its decoder's ``forward``
+            is not used: it would give an image's hypotheses different positions, and its
+            products of few rows with large matrices are slow on CPUs (see `wide_linear`).
     """
 
     def __init__(self, bart: Any) -> None:
@@ -27,11 +27,11 @@ class BartStepper(AbstractStepper[HypothesisTree]):
         self.decoder = bart.model.decoder
 
     def start(self, images: Tensor, images_exist: Tensor | None = None) -> HypothesisTree:
-        """The memory before the first token; computes keys and values of the images, once.
+        """Compute the images' keys and values, and return the memory before the first token.
 
         Args:
-            images: ``(I, S, D)`` the encoder's output.
-            images_exist: ``(I, S) bool``, False on padding; None: nothing is padding.
+            images: ``(I, S, D)`` encoder output.
+            images_exist: ``(I, S) bool``, False on padding; None: no padding.
         """
         image_pairs = [keys_and_values(layer.encoder_attn, images) for layer in self.decoder.layers]
         return HypothesisTree.start(
@@ -44,19 +44,19 @@ class BartStepper(AbstractStepper[HypothesisTree]):
         )
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """Log-probabilities of the next token."""
+        """Return log-probabilities of the next token."""
         logits, after = self.next_logits(tokens, state)
         return functional.log_softmax(logits, dim=-1), after
 
     def next_logits(
         self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None = None
     ) -> tuple[Tensor, HypothesisTree]:
-        """As `step`, before the softmax.
+        """Return logits instead of log-probabilities; otherwise as `step`.
 
         Args:
             tokens: see `step`.
             state: see `step`.
-            looks: gets the attention ``(G, S)`` to the encoder's states of each layer, a mean over
+            looks: receives each layer's attention ``(G, S)`` to the encoder states, averaged over
                 heads.
         """
         decoder, after = self.decoder, state.grown()
@@ -89,7 +89,7 @@ def _product(layer: nn.Linear, rows: Tensor) -> Tensor:
 
 
 def _by_head(attention: Any, layer: nn.Linear, hidden: Tensor, num_images: int) -> Tensor:
-    """``hidden (G, D)`` through a layer, by image and head: ``(I, heads, K, d)``."""
+    """Apply a layer to ``hidden (G, D)`` and split by image and head: ``(I, heads, K, d)``."""
     product = _product(layer, hidden)
     return product.reshape(num_images, -1, attention.num_heads, attention.head_dim).transpose(1, 2)
 
@@ -97,7 +97,7 @@ def _by_head(attention: Any, layer: nn.Linear, hidden: Tensor, num_images: int) 
 def _attended(
     attention: Any, hidden: Tensor, read: tuple[Tensor, Tensor], mask: Tensor | None
 ) -> Tensor:
-    """Attention of hypotheses ``hidden (G, D)`` to keys and values ``(I, heads, S, d)``."""
+    """Attend from hypotheses ``hidden (G, D)`` to keys and values ``(I, heads, S, d)``."""
     keys, values = read
     queries = _by_head(attention, attention.q_proj, hidden, len(keys))
     attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
@@ -105,7 +105,7 @@ def _attended(
 
 
 def keys_and_values(attention: Any, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``."""
+    """Return keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``."""
     shape = (*images.shape[:2], -1, attention.head_dim)
     keys, values = attention.k_proj(images), attention.v_proj(images)
     return keys.view(shape).transpose(1, 2), values.view(shape).transpose(1, 2)

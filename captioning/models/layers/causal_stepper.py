@@ -1,4 +1,4 @@
-"""A causal language model of transformers, for complete texts and for steps of searches."""
+"""Causal language model of transformers as a stepper, for whole texts and single steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from captioning.runtime.sample_dropout import drops_by_sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptedState(AbstractDecoderState):
-    """The memory of hypotheses after their images' prompts.
+    """Decoder memory of hypotheses after their images' prompts.
 
     Attributes:
         tree: keys and values of prompts and tokens.
         places: ``(I,) int64`` position of the next token; prompts may differ in length.
         first: ``(G, D)`` states of the prompts' last tokens, which predict the first word; None
-            after that.
+            after the first word.
     """
 
     tree: HypothesisTree
@@ -33,7 +33,7 @@ class PromptedState(AbstractDecoderState):
     first: Tensor | None
 
     def select(self, index: Tensor) -> PromptedState:
-        """Hypotheses by index."""
+        """Select hypotheses by index."""
         images = torch.unique_consecutive(index // self.tree.read.shape[1])
         return PromptedState(
             tree=self.tree.select(index),
@@ -43,12 +43,12 @@ class PromptedState(AbstractDecoderState):
 
 
 class CausalStepper(AbstractStepper[PromptedState]):
-    """The weights and the code of a causal language model, with prompts given as vectors.
+    """Stepper with weights and code of a causal language model; prompts are vectors.
 
     Args:
-        network: network of transformers, such as ``GPT2LMHeadModel``. It must take vectors in place
-            of tokens, a mask of four dimensions and positions, and its logits must be the product
-            of its output layer alone; `check` tests that.
+        network: network of transformers, such as ``GPT2LMHeadModel``. It must accept vectors
+            instead of tokens, a four-dimensional mask and positions, and its logits must be the
+            product of its output layer; `check` tests this.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -58,16 +58,16 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     @property
     def words(self) -> nn.Embedding:
-        """Vectors of the tokens."""
+        """Word embeddings of the model."""
         return self.network.get_input_embeddings()
 
     @property
     def limit(self) -> int | None:
-        """Number of positions of the model, or None if there is no limit."""
+        """Maximum number of positions, or None if unlimited."""
         return getattr(self.network.config, "max_position_embeddings", None)
 
     def read(self, vectors: Tensor) -> Tensor:
-        """States ``(B, N, D)`` of texts from their words' vectors; attention is causal.
+        """Return states ``(B, N, D)`` of texts given as word vectors, with causal attention.
 
         Args:
             vectors: ``(B, N, D)``; padding at the end does not change the states before it.
@@ -84,30 +84,30 @@ class CausalStepper(AbstractStepper[PromptedState]):
         return states[:number, :length]
 
     def use_cuda_graphs(self) -> None:
-        """Read texts on a GPU by one CUDA graph; they are padded to the largest batch seen."""
+        """Read texts on a GPU by one CUDA graph, padded to the largest batch seen."""
         self._graphed = GraphedPart(self.network.base_model, self._read)
 
     def _read(self, vectors: Tensor) -> tuple[Tensor]:
-        """See `read`."""
+        """Compute `read` without CUDA graphs."""
         mask = None
         if vectors.device.type != "cpu":
-            # without one transformers asks the device whether texts are packed, and waits for it
+            # without a mask transformers asks the device whether texts are packed, and waits for it
             mask = _causal_mask(vectors, 1)
         return (self._states(inputs_embeds=vectors, attention_mask=mask, use_cache=False),)
 
     def logits(self, states: Tensor) -> Tensor:
-        """``(M, V)`` of states ``(M, D)``."""
+        """Return logits ``(M, V)`` of states ``(M, D)``."""
         head = self.network.get_output_embeddings()
         if torch.is_grad_enabled():
             return head(states)
         return wide_linear(states, head.weight, head.bias)
 
     def start(self, prompts: Tensor, lengths: Tensor) -> PromptedState:
-        """The memory after prompts.
+        """Read prompts and return the memory after them.
 
         Args:
             prompts: ``(I, N, D)`` vectors, padded at the end.
-            lengths: ``(I,) int64`` in [1, N], vectors of each prompt.
+            lengths: ``(I,) int64`` number of vectors of each prompt, in [1, N].
         """
         num_images, longest, _ = prompts.shape
         self._check_length(longest)
@@ -119,7 +119,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         places = torch.arange(longest, device=prompts.device)
         exist = places < lengths[:, None]
         tree = replace(empty.read_prompt(longest), read=exist[:, None])
-        # Padding attends to the prompt before it: a row of masked places alone would give NaN.
+        # Padding attends to the prompt before it: a fully masked row would give NaN.
         states = self._states(
             inputs_embeds=prompts,
             attention_mask=_causal_mask(prompts, num_images),
@@ -131,12 +131,12 @@ class CausalStepper(AbstractStepper[PromptedState]):
         return PromptedState(tree=tree, places=lengths, first=last)
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """Log-probabilities of the next token; the first token is not read."""
+        """Return log-probabilities of the next token; the begin token is not read."""
         logits, after = self.next_logits(tokens, state)
         return functional.log_softmax(logits, dim=-1), after
 
     def next_logits(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """As `step`, before the softmax."""
+        """Return logits instead of log-probabilities; otherwise as `step`."""
         if state.first is not None:
             states, after = state.first, replace(state, first=None)
         else:
@@ -163,17 +163,17 @@ class CausalStepper(AbstractStepper[PromptedState]):
     def _check_length(self, length: int) -> None:
         if self.limit is not None and length > self.limit:
             raise ValueError(
-                f"prompt and caption of {length} tokens are longer than the language model's "
-                f"context of {self.limit}: lower the tokenizer's or the search's limit"
+                f"prompt and caption have {length} tokens, more than the language model's "
+                f"context of {self.limit}: lower the maximum length of the tokenizer or the search"
             )
 
     @torch.no_grad()
     def check(self) -> None:
-        """Try the model on three tokens: complete texts, steps and its own code must agree.
+        """Test on three tokens that whole texts, steps and the model's own code agree.
 
         Raises:
-            ValueError: they do not; the model has something that is missing here, such as a window
-                of attention or scaled logits.
+            ValueError: they differ, because the model needs something unsupported, such as
+                windowed attention or scaled logits.
         """
         was_training = self.network.training
         self.network.eval()
@@ -189,7 +189,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
                 log_probs, state = self.step(token[None], state)
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{name} cannot be run step by step here ({error}); use another"
+                f"{name} cannot run step by step ({error}); use another language model"
             ) from error
         finally:
             self.network.train(was_training)
@@ -197,13 +197,13 @@ class CausalStepper(AbstractStepper[PromptedState]):
         for predicted in (read_logits.log_softmax(-1), log_probs[0]):
             if not torch.allclose(predicted, expected, atol=1e-3, rtol=1e-3):
                 raise ValueError(
-                    f"{name} predicts different words step by step than by its own code; use a "
-                    "language model as plain as GPT-2 or Llama"
+                    f"{name} predicts different words step by step than with its own code; use a "
+                    "language model with plain attention, such as GPT-2 or Llama"
                 )
 
 
 def _causal_mask(vectors: Tensor, number: int) -> Tensor:
-    """Of ``number`` texts ``(B, N, D)``, ``(number, 1, N, N)``, to be added to scores."""
+    """Return the causal mask ``(number, 1, N, N)`` for texts ``(B, N, D)``, to add to scores."""
     longest = vectors.shape[1]
     causal = torch.ones(longest, longest, dtype=torch.bool, device=vectors.device).tril()
     return additive_mask(causal.expand(number, 1, -1, -1), vectors.dtype)

@@ -1,4 +1,4 @@
-"""Next-token losses of many tokens at once."""
+"""Next-token cross-entropy of captions and batches."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.types import Batch, CaptionLosses
 
 CHUNK = 128 * 2**20
-"""Bytes of the logits in float32 that are held at once where a head is called in chunks."""
+"""Maximum bytes of float32 logits in memory, if a head is called in chunks."""
 
 
 def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Losses of single tokens.
+    """Return training losses and negative log-likelihoods of single tokens.
 
     Args:
-        logits: ``(M, V)``; the losses have their precision, and at least ``float32``.
+        logits: ``(M, V)``; losses have the same precision, at least ``float32``.
         targets: ``(M,) int64``.
-        smoothing: share of the target that is spread evenly over all V tokens (Szegedy et al.,
-            2016, equation 7); as torch's own.
+        smoothing: share of the target spread evenly over all V tokens (Szegedy et al.,
+            2016, equation 7), as in torch.
 
     Returns:
-        ``(M,)`` training losses, and ``(M,)`` negative log-likelihoods in nats; both with gradient.
+        ``(M,)`` training losses, and ``(M,)`` negative log-likelihoods in nats, both with gradient.
     """
-    # Half precision is too coarse for losses that captions are compared by.
+    # Half precision is too coarse for comparing the losses of captions.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_probs = functional.log_softmax(logits, dim=-1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -42,13 +42,13 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
 def caption_losses(
     logits: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float = 0.0
 ) -> CaptionLosses:
-    """A batch's losses: the weighted mean over tokens, and each caption's own mean.
+    """Return a batch's weighted mean over tokens, and each caption's own mean.
 
     Args:
-        logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
-            left out, caption by caption.
+        logits: ``(M, V)`` before each of the captions' M tokens except begin tokens,
+            caption by caption.
         batch: the captions.
-        places: positions of these tokens.
+        places: positions of the M tokens.
         smoothing: see `token_losses`.
     """
     tokens, _ = batch.caption_tokens()
@@ -59,14 +59,14 @@ def caption_losses(
 def head_losses(
     head: Any, states: Tensor, targets: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """`token_losses` from a network's last layer and the layer's input.
+    """Compute `token_losses` from a network's last layer and that layer's input.
 
-    Logits of many tokens are computed in chunks, and again in the backward pass, so that no more
-    than about `CHUNK` bytes of them are held.
+    Logits of many tokens are computed in chunks, and recomputed in the backward pass, so that at
+    most about `CHUNK` bytes of logits are in memory.
 
     Args:
-        head: gives logits ``(M, V)``; has ``weight (V, H)``.
-        states: ``(M, H)``.
+        head: last layer, which returns logits ``(M, V)`` and has ``weight (V, H)``.
+        states: ``(M, H)`` input of the head.
         targets: ``(M,) int64``.
         smoothing: see `token_losses`.
     """
@@ -89,13 +89,13 @@ def _of_chunk(
 def head_caption_losses(
     head: Any, states: Tensor, batch: Batch, smoothing: float = 0.0
 ) -> CaptionLosses:
-    """`padded_caption_losses` from a network's last layer and the layer's input.
+    """Compute `padded_caption_losses` from a network's last layer and that layer's input.
 
-    Logits are computed for the captions' own tokens alone, see `head_losses`.
+    Logits are computed only for the captions' tokens, see `head_losses`.
 
     Args:
         head: see `head_losses`.
-        states: ``(B, T - 1, H)`` before each of the batch's T tokens but the first.
+        states: ``(B, T - 1, H)`` before each of the batch's T tokens except the first.
         batch: the captions.
         smoothing: see `token_losses`.
     """
@@ -109,7 +109,7 @@ def head_caption_losses(
 def _added_up(
     loss: Tensor, nll: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float
 ) -> CaptionLosses:
-    """Losses ``(M,)`` of tokens as those of captions and of the batch."""
+    """Aggregate token losses ``(M,)`` to losses of captions and of the batch."""
     tokens, _ = batch.caption_tokens()
     of_captions = None if batch.weights is None else batch.weights[places.captions]
     of_tokens = None if batch.token_weights is None else places.pack(batch.token_weights[:, 1:])
@@ -129,10 +129,10 @@ def _added_up(
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
-    """As `caption_losses`, of logits that stand at the places of padding, too.
+    """Compute `caption_losses` from logits that include padding positions.
 
     Args:
-        logits: ``(B, T - 1, V)`` before each of the batch's T tokens but the first.
+        logits: ``(B, T - 1, V)`` before each of the batch's T tokens except the first.
         batch: the captions.
         smoothing: see `token_losses`.
     """

@@ -1,8 +1,8 @@
-"""Functions of tensors that a GPU runs as one CUDA graph.
+"""Run functions of tensors on a GPU as CUDA graphs.
 
-A GPU computes a small operation faster than a processor starts it, so that it waits for the
-processor most of the time. A graph is recorded once, with its backward pass, and started as one. It
-has fixed shapes and reads fixed places of memory: callers pad arguments to the largest shapes seen,
+A GPU computes a small operation faster than the CPU can start it, so it is idle most
+of the time. A graph is recorded once, with its backward pass, and started as a whole. It
+has fixed shapes and fixed memory: callers pad arguments to the largest shapes seen,
 and weights are read in place.
 """
 
@@ -20,28 +20,28 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 Function = Callable[..., tuple[Tensor, ...]]
-# Sizes that are padded to are multiples of it: fewer of them are seen, and products are faster.
+# Padded sizes are multiples of this: fewer different sizes occur, and products are faster.
 MULTIPLE = 4
-# While one is recorded, other threads (of loaders) may ask for memory.
+# During recording, other threads (of loaders) may allocate memory.
 OWN_THREAD = "thread_local"
 
 
 class AbstractGraphedPart(ABC):
-    """A part of a model that can run as CUDA graphs."""
+    """Base class of model parts that can run as CUDA graphs."""
 
     @abstractmethod
     def use_cuda_graphs(self) -> None:
-        """Train on a GPU by graphs from now on."""
+        """Use CUDA graphs in training on a GPU from now on."""
 
 
 class Room:
-    """The largest sizes of batches seen."""
+    """Record of the largest batch sizes seen, used for padding."""
 
     def __init__(self) -> None:
         self._sizes: tuple[int, ...] = ()
 
     def for_sizes(self, *sizes: int) -> tuple[int, ...]:
-        """The sizes to pad to, at least those given."""
+        """Return the sizes to pad to, at least the given sizes."""
         before = self._sizes or (0,) * len(sizes)
         self._sizes = tuple(
             old if size <= old else -(-size // MULTIPLE) * MULTIPLE
@@ -50,32 +50,32 @@ class Room:
         return self._sizes
 
     def missing(self, number: int, length: int, limit: int | None = None) -> tuple[int, ...]:
-        """The padding of `torch.nn.functional.pad` for ``number`` sequences of ``length``.
+        """Return the padding for `torch.nn.functional.pad` of ``number`` sequences of ``length``.
 
         Args:
             number, length: the sizes to pad.
-            limit: of the length.
+            limit: maximum padded length.
         """
         all_sequences, all_places = self.for_sizes(number, length)
         return 0, min(all_places, limit or all_places) - length, 0, all_sequences - number
 
 
 def trains_on_gpu(tensor: Tensor) -> bool:
-    """Whether graphs help where ``tensor`` is computed: on a GPU, with gradients."""
+    """Whether graphs help on ``tensor``'s device: a GPU, with gradients enabled."""
     return (
         tensor.is_cuda and torch.is_grad_enabled() and not torch.cuda.is_current_stream_capturing()
     )
 
 
 class Graphed:
-    """A function of tensors, recorded at its first call and again at a call with other shapes.
+    """A function of tensors, recorded at its first call and at each call with new shapes.
 
-    A recording has room for one call: where gradients of one are still to come, the next call runs
-    as the function does. So do calls without gradients or without a GPU.
+    A recording holds one call: while its gradients are pending, further calls run the function
+    without a graph. So do calls without gradients or without a GPU.
 
     Args:
-        function: function of tensors that returns tensors with gradients. Its random draws must
-            come from torch's generator of the GPU.
+        function: function from tensors to tensors with gradients. Its random draws must
+            use torch's GPU generator.
     """
 
     def __init__(self, function: Function) -> None:
@@ -84,16 +84,16 @@ class Graphed:
         self._key: tuple[Any, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies record for themselves."""
+        """Return a copy without recordings, which records its own."""
         return type(self), (self._function,)
 
     def __call__(self, *tensors: Tensor, training: bool = True) -> tuple[Tensor, ...]:
-        """What the function gives, with one pass for gradients.
+        """Call the function; gradients can be computed once.
 
         Args:
-            *tensors: all that the function reads. Parameters are read where they are, others are
+            *tensors: all inputs of the function. Parameters are read in place, other tensors are
                 copied.
-            training: the mode of the function's layers.
+            training: training mode of the function's layers.
         """
         differentiated = any(tensor.requires_grad for tensor in tensors)
         if not differentiated or not trains_on_gpu(tensors[0]):
@@ -108,10 +108,10 @@ class Graphed:
 
 
 class GraphedPart:
-    """As `Graphed`, of a function that reads a module's parameters, too.
+    """Graph of a function that also reads a module's parameters, see `Graphed`.
 
     Args:
-        module: whose parameters it reads.
+        module: module whose parameters the function reads.
         function: see `Graphed`.
     """
 
@@ -120,20 +120,20 @@ class GraphedPart:
         self._graphed = Graphed(self._given.call)
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """What the function gives, see `Graphed`."""
+        """Call the function, see `Graphed`."""
         parameters, training = self._given.parameters(), self._given.module.training
         return self._graphed(*inputs, *parameters, training=training)
 
 
 class _Given(nn.Module):
-    """A function that is given the parameters that it reads."""
+    """A function that receives its parameters as arguments."""
 
     def __init__(self, module: nn.Module, function: Function) -> None:
         super().__init__()
         self.module, self._function = module, function
 
     def call(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Of inputs, then parameters."""
+        """Call the function with inputs followed by parameters."""
         names = [name for name, _ in self.named_parameters()]
         number = len(tensors) - len(names)
         parameters = dict(zip(names, tensors[number:], strict=True))
@@ -144,7 +144,7 @@ class _Given(nn.Module):
 
 
 def _key(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """All that a recording depends on."""
+    """Return all properties of the arguments that a recording depends on."""
     device = tensors[0].device
     kind = device.type
     precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
@@ -156,7 +156,7 @@ def _key(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def _uncached_casts(kind: str) -> AbstractContextManager[Any]:
-    """Autocast as it is, but a graph casts weights each time: they change."""
+    """Keep autocast but cast weights at each replay, because they change."""
     enabled, precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     return torch.autocast(kind, precision, enabled=enabled, cache_enabled=False)
 
@@ -166,11 +166,11 @@ def _place(tensor: Tensor) -> int | None:
 
 
 class _Call:
-    """A call whose gradients may still be asked for."""
+    """A call whose gradients may still be requested."""
 
 
 class _Recording:
-    """Graphs of a function and of its gradients, with the memory that they read and write."""
+    """Graphs of a function and of its gradients, with their memory."""
 
     def __init__(self, function: Function, tensors: Sequence[Tensor]) -> None:
         self._call: weakref.ref[_Call] | None = None
@@ -204,11 +204,11 @@ class _Recording:
         return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)
 
     def is_in_use(self) -> bool:
-        """Whether gradients of a call are still to come."""
+        """Whether gradients of a call are pending."""
         return self._call is not None and self._call() is not None
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[_Call, tuple[Tensor, ...]]:
-        """The outputs for other values; in use until the call is let go."""
+        """Replay with new values; the recording is in use until the call is released."""
         for kept, tensor in zip(self._inputs, tensors, strict=True):
             if not isinstance(tensor, nn.Parameter):
                 kept.detach().copy_(tensor)
@@ -218,7 +218,7 @@ class _Recording:
         return call, tuple(output.clone() for output in self._outputs)
 
     def differentiate(self, gradients: Sequence[Tensor]) -> list[Tensor | None]:
-        """Gradients of the inputs, given those of the outputs."""
+        """Return gradients of the inputs, given the gradients of the outputs."""
         for kept, gradient in zip(self._output_gradients, gradients, strict=True):
             kept.copy_(gradient)
         self._backward.replay()
@@ -226,14 +226,14 @@ class _Recording:
 
 
 def _kept(tensor: Tensor) -> Tensor:
-    """A tensor with gradients of its own: in the memory of a parameter, of others a copy."""
+    """Return a tensor with its own gradient: parameters share memory, others are copied."""
     values = tensor.detach()
     values = values if isinstance(tensor, nn.Parameter) else values.clone()
     return values.requires_grad_(tensor.requires_grad)
 
 
 class _Replay(torch.autograd.Function):
-    """A call of a recording."""
+    """Autograd function that replays a recording."""
 
     @staticmethod
     def forward(ctx: Any, recording: _Recording, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -248,8 +248,8 @@ class _Replay(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         if ctx.call is None:
             raise RuntimeError(
-                "gradients of a CUDA graph can be computed only once a call; choose "
-                "speed.cuda_graphs=false to compute them again"
+                "gradients of a CUDA graph can be computed only once per call; to compute them "
+                "again set speed.cuda_graphs=false"
             )
         ctx.call = None
         return None, *ctx.recording.differentiate(gradients)

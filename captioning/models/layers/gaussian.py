@@ -11,15 +11,15 @@ from torch import Tensor
 
 
 def keyed_noise(keys: Sequence[tuple[int, ...]], lengths: Sequence[int], size: int) -> Tensor:
-    """Standard normal numbers of sequences, each from its own generator.
+    """Draw standard normal numbers for sequences, each from its own generator.
 
-    So neither the batch, nor its order, nor its padding changes the numbers of a sequence. They are
-    drawn step by step: sequences of one key begin alike, whatever their lengths.
+    A sequence's numbers do not depend on the batch, its order or its padding. They are
+    drawn step by step: sequences with equal keys begin alike, whatever their lengths.
 
     Args:
-        keys: keys of B sequences; numbers of at least 0 each, such as (seed, row, updates).
-        lengths: steps of each.
-        size: numbers a step.
+        keys: keys of B sequences, of non-negative numbers such as (seed, row, updates).
+        lengths: number of steps of each sequence.
+        size: numbers per step.
 
     Returns:
         ``(B, T, size) float32`` on the CPU, 0 after a sequence's end.
@@ -31,7 +31,7 @@ def keyed_noise(keys: Sequence[tuple[int, ...]], lengths: Sequence[int], size: i
 
 
 def key_of(name: int | str) -> int:
-    """A name, such as an image id, as a number."""
+    """Convert a name, such as an image id, to a number."""
     return int.from_bytes(name.encode()) if isinstance(name, str) else int(name)
 
 
@@ -53,11 +53,11 @@ class Gaussian:
 
     @classmethod
     def of(cls, statistics: Tensor, *, bounded: bool = True) -> Gaussian:
-        """Made from a layer's output ``(..., 2Z)``: means, then log-variances.
+        """Build from a layer's output ``(..., 2Z)``: means, then log-variances.
 
         ``bounded`` log-variances are squashed smoothly into ``(-MAX_LOG_VARIANCE,
-        MAX_LOG_VARIANCE)``: in a chain each latent feeds the next one's variance, and a large one
-        would make it infinite. The authors of COS-CVAE take them as they are.
+        MAX_LOG_VARIANCE)``: in a chain each latent affects the next variance, and a large one
+        would make it infinite. The authors of COS-CVAE use them unbounded.
         """
         mean, log_variance = statistics.chunk(2, dim=-1)
         if not bounded:
@@ -67,12 +67,12 @@ class Gaussian:
         )
 
     def sample(self, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        """A draw ``(..., Z)``: the mean plus standard normal ``noise`` times the spread.
+        """Sample ``(..., Z)``: mean plus standard normal ``noise`` times standard deviation.
 
         Args:
             noise: ``(..., Z)``.
-            temperature: the spread is ``exp(temperature * log_variance / 2)``: 1 is the
-                distribution itself; values below 1 move the spread towards 1 from either side, as
+            temperature: the standard deviation is ``exp(temperature * log_variance / 2)``: 1 is the
+                distribution itself; values below 1 move the deviation towards 1, as
                 the authors of COS-CVAE do in sampling; 0 gives the mean.
         """
         if temperature == 0:
@@ -80,13 +80,13 @@ class Gaussian:
         return self.mean + noise * torch.exp(0.5 * temperature * self.log_variance)
 
     def divergence(self, other: Gaussian) -> Tensor:
-        """Kullback-Leibler divergence to ``other`` by dimension, ``(..., Z)`` in nats."""
+        """Return the Kullback-Leibler divergence to ``other``, ``(..., Z)`` in nats."""
         gap = self.log_variance - other.log_variance
         distance = (self.mean - other.mean).square() * torch.exp(-other.log_variance)
         return 0.5 * (gap.exp() + distance - 1 - gap)
 
     def log_density(self, values: Tensor) -> Tensor:
-        """Log-density of ``values (..., Z)``, summed over dimensions, ``(...,)`` in nats."""
+        """Return the log-density of ``values (..., Z)`` over all dimensions, ``(...,)`` in nats."""
         distance = (values - self.mean).square() * torch.exp(-self.log_variance)
         constant = torch.log(values.new_tensor(2 * torch.pi))
         return -0.5 * (distance + self.log_variance + constant).sum(-1)

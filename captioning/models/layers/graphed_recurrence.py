@@ -1,6 +1,6 @@
-"""UpDown's recurrence on a GPU, as one CUDA graph.
+"""Run UpDown's recurrence on a GPU as one CUDA graph.
 
-Its time steps start some 2,300 operations a batch, 19 in 20 of all that a training step starts.
+Its time steps start some 2,300 operations per batch, 95% of a training step's operations.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Recurrence = Callable[
 
 
 class GraphedRecurrence:
-    """As `recurrence`; where it trains on a GPU, batches are padded to the largest seen.
+    """`recurrence` as a CUDA graph in training on a GPU, padded to the largest batch seen.
 
-    Padding is computed without gradients, so that results differ by rounding alone.
+    Padding has no gradients, so results differ only by rounding.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class GraphedRecurrence:
         self._room = Room()
 
     def __call__(self, gates_x: Tensor, *others: Any) -> Tensor:
-        """See `recurrence`."""
+        """Compute `recurrence`."""
         run = self.padded if trains_on_gpu(gates_x) else recurrence
         return run(gates_x, *others)
 
@@ -46,7 +46,7 @@ class GraphedRecurrence:
         sizes: tuple[int, ...],
         weights: CellWeights,
     ) -> Tensor:
-        """As `recurrence`, with padding, on any device."""
+        """Compute `recurrence` with padding, on any device."""
         images, regions = keys.shape[:2]
         captions, steps, all_images, all_regions = self._room.for_sizes(
             len(index), len(sizes), images, regions
@@ -87,7 +87,7 @@ def _rectangular(
     language: Tensor,
     bias: Tensor,
 ) -> tuple[Tensor]:
-    """`recurrence` of captions of one length."""
+    """Compute `recurrence` for captions of equal length."""
     sizes = (len(index),) * (len(gates) // len(index))
     weights = CellWeights(hidden=hidden, query=query, score=score, language=language, bias=bias)
     return (recurrence(gates, keys, values, mask, index, sizes, weights),)

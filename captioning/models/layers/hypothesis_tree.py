@@ -1,15 +1,15 @@
-"""The memory of a transformer decoder under search: keys and values kept by image, never reordered.
+"""Memory of a transformer decoder in search: keys and values stored per image, never reordered.
 
-The tokens that the hypotheses of an image have read form a tree. Every token is kept once, at its
-node; a hypothesis is a path, given by a mask over the nodes. So a decoder reads the hypotheses of
-an image as if they were neighbours in one sequence:
+The tokens read by an image's hypotheses form a tree. Every token is stored once, at its
+node; a hypothesis is a path, given by a mask over the nodes. A decoder thus reads the hypotheses
+of an image like neighbours in one sequence:
 
-- the search's reordering moves a few rows of the mask, not the keys and values;
-- keys and values of the image have one copy an image, not one a hypothesis;
-- a decoder of the transformers library runs with its own weights and code, as long as it takes a
-  mask of four dimensions and the tokens' positions.
+- the search reorders a few rows of the mask, not the keys and values;
+- keys and values of the image are stored once per image, not per hypothesis;
+- a decoder of the transformers library runs with its own weights and code, if it accepts a
+  four-dimensional mask and token positions.
 
-A step of K hypotheses an image adds K nodes, as many as a cache of K rows would add tokens.
+A step of K hypotheses per image adds K nodes, as many as a cache of K rows would add tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 
 from captioning.interfaces import AbstractDecoderState
 
-# Number of steps that room is allocated for at a time, for each hypothesis.
+# Number of steps for which memory is allocated at a time, per hypothesis.
 ROOM = 8
 
 
 @dataclass(slots=True)
 class _Store:
-    """Room for keys and values ``(I, heads, C, d)``, and the number of used nodes."""
+    """Allocated keys and values ``(I, heads, C, d)``, and the number of used nodes."""
 
     keys: Tensor
     values: Tensor
@@ -38,11 +38,11 @@ class _Store:
 
 
 class _TreeLayer(DynamicLayer):
-    """One layer's nodes; new ones are written after the others, where there is room.
+    """Nodes of one layer; new nodes are appended in place while there is memory.
 
-    A state and its successors share a store. The first to write after its nodes uses the room
-    there; the next finds it used and moves to a store of its own. So a state never changes, however
-    often it is stepped.
+    A state and its successors share a store. The first state to append after its nodes uses the
+    free memory; the next state finds it used and copies to its own store. A state thus never
+    changes, however often it is stepped.
     """
 
     def __init__(self, store: _Store | None = None) -> None:
@@ -58,7 +58,7 @@ class _TreeLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Add the nodes ``(I, heads, K, d)``; all nodes are returned."""
+        """Append nodes ``(I, heads, K, d)``, and return all nodes."""
         before = self.keys.shape[2] if self.is_initialized else 0
         after = before + key_states.shape[2]
         store = self.store
@@ -72,7 +72,7 @@ class _TreeLayer(DynamicLayer):
         return self.keys, self.values
 
     def _moved(self, key_states: Tensor, value_states: Tensor, before: int) -> _Store:
-        """A new store with the present nodes, and room for further ones."""
+        """Copy the present nodes to a new store with free memory."""
         images, heads, new, size = key_states.shape
         room = (images, heads, before + ROOM * new, size)
         store = _Store(key_states.new_empty(room), value_states.new_empty(room), before)
@@ -81,14 +81,14 @@ class _TreeLayer(DynamicLayer):
         return store
 
     def view(self) -> _TreeLayer:
-        """The same nodes; additions to the view do not change this layer."""
+        """Return a layer with the same nodes; appending to it does not change this layer."""
         copied = _TreeLayer()
         copied.store, copied.keys, copied.values = self.store, self.keys, self.values
         copied.is_initialized = self.is_initialized
         return copied
 
     def of(self, images: Tensor) -> _TreeLayer:
-        """The nodes of some of the images, in a separate store."""
+        """Return the nodes of some of the images, in a separate store."""
         copied = _TreeLayer()
         copied.keys, copied.values = self.keys[images], self.values[images]
         copied.is_initialized = True
@@ -97,17 +97,17 @@ class _TreeLayer(DynamicLayer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypothesisTree(AbstractDecoderState):
-    """The memory of G hypotheses in blocks of equal size K, one block an image.
+    """Decoder memory of G hypotheses in blocks of equal size K, one block per image.
 
     Attributes:
-        read: ``(I, K, N) bool`` which of the image's N nodes each hypothesis has read.
-        length: tokens that each hypothesis has read: the position of its next one.
-        layers: keys and values of the nodes, a layer of the decoder each.
-        image_pairs: keys and values ``(I, heads, S, d)`` of the image, a pair a layer of the
-            decoder; empty for a decoder that attends to its own tokens alone.
-        images: ``(I, S, D)`` states that the pairs were computed from, or None.
-        images_mask: ``(I, 1, 1, S)`` 0 where a state exists and very low elsewhere; None: all do.
-        num_words: how many of the S states are of words that were read before the image.
+        read: ``(I, K, N) bool`` which of the image's N nodes belong to each hypothesis.
+        length: number of tokens read per hypothesis: the position of the next token.
+        layers: keys and values of the nodes, one layer per decoder layer.
+        image_pairs: keys and values ``(I, heads, S, d)`` of the image, one pair per decoder layer;
+            empty for a decoder without cross-attention.
+        images: ``(I, S, D)`` states from which the pairs were computed, or None.
+        images_mask: ``(I, 1, 1, S)`` 0 at existing states, very low at padding; None: no padding.
+        num_words: how many of the S states belong to words read before the image.
     """
 
     read: Tensor
@@ -129,14 +129,14 @@ class HypothesisTree(AbstractDecoderState):
         images_exist: Tensor | None = None,
         device: torch.device | str = "cpu",
     ) -> HypothesisTree:
-        """One hypothesis an image that has read nothing.
+        """Return the memory of one hypothesis per image that has read nothing.
 
         Args:
-            num_layers: the decoder's number of layers.
-            num_images: I.
+            num_layers: number of decoder layers.
+            num_images: number of images I.
             image_pairs: see the class.
             images: see the class.
-            images_exist: ``(I, S) bool`` of ``images``; None: all exist.
+            images_exist: ``(I, S) bool`` mask of ``images``; None: no padding.
             device: device of the decoder.
         """
         mask = None
@@ -152,7 +152,7 @@ class HypothesisTree(AbstractDecoderState):
         )
 
     def select(self, index: Tensor) -> HypothesisTree:
-        """Hypotheses by index; keys and values are not copied unless an image is dropped."""
+        """Select hypotheses by index; keys and values are copied only if an image is dropped."""
         num_images, block, nodes = self.read.shape
         images = torch.unique_consecutive(index // block)
         read = self.read.flatten(0, 1)[index].view(len(images), len(index) // len(images), nodes)
@@ -168,7 +168,7 @@ class HypothesisTree(AbstractDecoderState):
         )
 
     def grown(self) -> HypothesisTree:
-        """The next state, which a decoder's step over one token a hypothesis then fills."""
+        """Return the next state, to be filled by a decoder step with one token per hypothesis."""
         num_images, block, _ = self.read.shape
         new_nodes = torch.eye(block, dtype=torch.bool, device=self.read.device)
         return replace(
@@ -179,13 +179,13 @@ class HypothesisTree(AbstractDecoderState):
         )
 
     def read_prompt(self, length: int) -> HypothesisTree:
-        """As `grown`, for the first ``length`` tokens of the single hypothesis of each image.
+        """Return the state after a prompt of ``length`` tokens, one hypothesis per image.
 
         Raises:
-            ValueError: tokens have been read already.
+            ValueError: tokens were read before.
         """
         if self.length:
-            raise ValueError(f"a prompt must be read first: got {self.length} tokens before it")
+            raise ValueError(f"a prompt must come first: got {self.length} tokens before it")
         num_images = len(self.read)
         read = torch.ones((num_images, 1, length), dtype=torch.bool, device=self.read.device)
         return replace(
@@ -193,7 +193,7 @@ class HypothesisTree(AbstractDecoderState):
         )
 
     def cache(self) -> Cache:
-        """The layers as transformers' decoders take them; the decoder's step fills them."""
+        """The layers as a cache for transformers' decoders, which a step fills."""
         self_cache: Any = DynamicCache()
         self_cache.layers = list(self.layers)
         if not self.image_pairs:
@@ -203,23 +203,23 @@ class HypothesisTree(AbstractDecoderState):
         return EncoderDecoderCache(self_cache, cross_cache)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """``(I, 1, K, N)`` 0 for the nodes that a hypothesis has read, very low for the others."""
+        """Return ``(I, 1, K, N)``: 0 at a hypothesis' own nodes, very low at other nodes."""
         return additive_mask(self.read[:, None], dtype)
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """A term for attention scores: 0 where attention is allowed, very low elsewhere."""
+    """Return a mask to add to attention scores: 0 where allowed, very low elsewhere."""
     zero = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zero.masked_fill(~allowed, torch.finfo(dtype).min)
 
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """A value that fused attention does not return: its weights, a mean over heads.
+    """Return attention weights averaged over heads, which fused attention does not return.
 
     Args:
         queries: ``(I, heads, K, d)`` of the hypotheses.
         keys: ``(I, heads, S, d)``.
-        mask: a term for the scores, such as `HypothesisTree.images_mask`.
+        mask: mask to add to scores, such as `HypothesisTree.images_mask`.
 
     Returns:
         ``(I * K, S) float32``; rows sum to 1.

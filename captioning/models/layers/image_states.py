@@ -1,4 +1,4 @@
-"""The output of a frozen image encoder for photos: computed once, and kept between epochs."""
+"""Cache of a frozen image encoder's outputs for photos, computed once for all epochs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from captioning.vision.prompt_tensors import (
     unpadded,
 )
 
-# What networks of transformers read of their image encoder's outputs where these are handed in.
+# Parts of the image encoder's outputs that networks of transformers read if passed as input.
 READ = ("pooler_output", "deepstack_features")
-# Their pixels are joined in other ways than row by row.
+# Networks whose pixels are not concatenated row by row.
 NOT_BY_ROW = {*AS_LISTS, *IN_LAST, *INDICES, *OF_TILES}
-# They read other parts of these outputs, or their calls do not take them as documented.
+# Networks that read other parts of these outputs, or do not accept them as documented.
 NOT_TAKEN = ("chameleon", "emu3", "fast_vlm", "fuyu", "gemma3n", "granite4_vision")
 NOT_TAKEN += ("inkling_mm_model", "minimax_m3_vl", "ovis2")
 State = dict[str, Any]  # of one photo, by the names of `READ`
@@ -36,20 +36,20 @@ log = logging.getLogger(__name__)
 
 
 class ImageStates:
-    """Outputs of a network's image encoder by photo, which its calls take in place of pixels.
+    """Cache of an image encoder's outputs by photo, passed to the network instead of pixels.
 
-    Each photo is encoded alone, so that its states are the same to the bit in any batch, also in a
-    resumed run. They are kept on the host.
+    Each photo is encoded alone, so that its states are bit-identical in any batch and in a
+    resumed run. The states are stored in CPU memory.
 
     Args:
-        network: whose `unfit` is empty.
-        num_photos: number of photos of the training, for the log.
-        room: bytes that may be kept; photos beyond them are encoded again in each epoch.
-        says: whether to log their memory.
+        network: network for which `unfit` is empty.
+        num_photos: number of training photos, for the log.
+        room: maximum bytes of the cache; further photos are encoded in each epoch.
+        says: whether to log the memory.
 
     Attributes:
-        prompts: the tensors of each kept photo but its pixels, by its key; a reader of batches
-            need not read the photo again.
+        prompts: tensors of each cached photo except its pixels, by key; a reader of batches
+            need not read these photos again.
     """
 
     def __init__(self, network: Any, *, num_photos: int, room: float, says: bool = True) -> None:
@@ -63,28 +63,28 @@ class ImageStates:
         self.prompts: dict[int, dict[str, Tensor]] = {}
 
     def empty(self) -> ImageStates:
-        """Others of the same network, without any photo yet."""
+        """Return an empty cache for the same network."""
         given = {"num_photos": self._num_photos, "room": self._room}
         return ImageStates(self._network, **given, says=False)
 
     def expected_bytes(self) -> int:
-        """Bytes of all photos of the training, by those that are kept now."""
+        """Expected bytes for all training photos, extrapolated from the cached ones."""
         mean = self._bytes / max(len(self._kept), 1)
         return int(min(self._room, mean * self._num_photos))
 
     def read(
         self, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor], keys: Sequence[int]
     ) -> list[State]:
-        """The states of I photos.
+        """Return the states of I photos.
 
         Args:
-            tensors: see `captioning.vision.prompt_tensors.PromptedProcessor.joined`; without pixels
-                of photos that are kept.
-            host: the same on the host.
-            keys: identifies each photo; empty: none is kept.
+            tensors: see `captioning.vision.prompt_tensors.PromptedProcessor.joined`; without the
+                pixels of cached photos.
+            host: the same tensors on the CPU.
+            keys: key of each photo; empty: do not cache.
 
         Raises:
-            ValueError: the pixels of a photo that is not kept are missing.
+            ValueError: a photo is neither cached nor has pixels.
         """
         numbers = range(len(tensors[f"{PREFIX}input_ids"]))
         if not keys:
@@ -105,7 +105,7 @@ class ImageStates:
         named = {name.removeprefix(PREFIX): value for name, value in photo.items()}
         inputs = {name: value for name, value in named.items() if name in self._arguments}
         if not any(is_of_pixels(name) for name in inputs):
-            raise ValueError("a batch lacks the pixels of a photo whose states are not kept")
+            raise ValueError("a batch lacks the pixels of a photo whose states are not cached")
         outputs = self._encode(**inputs, return_dict=True)
         self._outputs = type(outputs)
         return {name: outputs[name] for name in READ if outputs.get(name) is not None}
@@ -121,11 +121,11 @@ class ImageStates:
         self.prompts[key] = _without_pixels(photo)
 
     def joined(self, states: Sequence[State], device: torch.device) -> dict[str, Any]:
-        """States of photos, one behind the other, as the network's input `GIVEN`.
+        """Concatenate states of photos to the network's input `GIVEN`.
 
         Args:
-            states: states of each photo, in the order of the batch's prompts.
-            device: the network's device.
+            states: states of each photo, in the order of the prompts.
+            device: device of the network.
         """
         parts = [_moved(state, device) for state in states]
         both = {name: _side_by_side([part[name] for part in parts]) for name in parts[0]}
@@ -137,43 +137,43 @@ class ImageStates:
     def _say(self, size: int) -> None:
         whole = size * self._num_photos
         share = min(1.0, self._room / max(whole, 1))
-        part = "" if share == 1 else f", of which {share:.0%} fit: others are computed each time"
+        part = "" if share == 1 else f", of which {share:.0%} fit: others are recomputed"
         log.info(
             "model.keep_image_states: the image encoder is frozen, so its states of "
-            f"{self._num_photos} photos are kept between epochs: about {whole / 2**20:,.0f} MiB"
-            f"{part} (model.keep_image_states=false computes them in each epoch)"
+            f"{self._num_photos} photos are cached for all epochs: about {whole / 2**20:,.0f} MiB"
+            f"{part} (model.keep_image_states=false recomputes them in each epoch)"
         )
 
 
 def unfit(parts: ImageTextParts) -> str:
-    """Why states of photos cannot be kept, as a network trains now; empty if they can."""
+    """Return why photo states cannot be cached in this training; empty if they can."""
     network = parts.network
     encode = getattr(network.base_model, "get_image_features", None)
     takes = GIVEN in inspect.signature(network.forward).parameters
     if encode is None or not takes or parts.reads_photos or parts.kind in (*NOT_BY_ROW, *NOT_TAKEN):
-        return f"{type(network).__name__} takes no outputs of its image encoder"
+        return f"{type(network).__name__} accepts no outputs of its image encoder"
     decoder = network.get_decoder()
     of_text = {id(v) for n, v in decoder.named_parameters() if not any(w in n for w in OF_PHOTOS)}
     if (head := network.get_output_embeddings()) is not None:
         of_text |= {id(value) for value in head.parameters()}
     trained = [value for value in network.parameters() if value.requires_grad]
     if any(id(value) not in of_text for value in trained):
-        return "parts outside of the language model train"
+        return "parts outside of the language model are trained"
     if any(value.requires_grad for value in network.get_input_embeddings().parameters()):
-        return "the vectors of words train"
+        return "the word vectors are trained"
     inner = {id(module) for module in decoder.modules()}
     others = (module for module in network.modules() if id(module) not in inner)
     return "the image encoder has dropout" if any(map(drops, others)) else ""
 
 
 def drops(module: nn.Module) -> bool:
-    """Whether a layer has its own dropout."""
+    """Whether a layer applies dropout itself."""
     shares = (v for name, v in vars(module).items() if name == "p" or "dropout" in name)
     return any(isinstance(share, float) and share > 0 for share in shares)
 
 
 def _side_by_side(values: Sequence[Any]) -> Any:
-    """Tensors by photo, or sequences of them."""
+    """Concatenate photos' tensors, or sequences of tensors."""
     if isinstance(values[0], Tensor):
         return torch.cat(list(values))
     return [item for value in values for item in value]
@@ -182,7 +182,7 @@ def _side_by_side(values: Sequence[Any]) -> Any:
 def _of_photo(
     tensors: Mapping[str, Tensor], host: Mapping[str, Tensor], number: int
 ) -> dict[str, Tensor]:
-    """The tensors of one of a batch's photos."""
+    """Return the tensors of one photo of a batch."""
     photo = {}
     for name, value in tensors.items():
         counts = host.get(f"{name}{COUNTS}")
@@ -195,7 +195,7 @@ def _of_photo(
 
 
 def _without_pixels(photo: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A photo's tensors as its processor gave them, but those of pixels, on the host."""
+    """Return a photo's tensors from its processor on the CPU, without pixels."""
     padding = left_padding(photo.get(f"{PREFIX}attention_mask"))
     return {
         name: value.cpu()

@@ -1,4 +1,4 @@
-"""The path from photos and prompts to the text decoder of an image-to-text model."""
+"""Connect photos and prompts to the text decoder of an image-to-text model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from captioning.text.prompts import ENDS_WITH_SEPARATOR
 from captioning.vision.prompt_tensors import COUNTS, PREFIX, is_of_pixels, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
-# Their text networks speak; photos are read before.
+# Networks with a separate text decoder; photos are read before it.
 SPOKEN_BY = {
     "blip": "text_decoder",
     "blip-2": "language_model",
@@ -21,24 +21,24 @@ SPOKEN_BY = {
     "kosmos-2": "text_model",
     "kosmos-2.5": "text_model",
 }
-# What they attend to depends on where a prompt ends, so a shared prompt gives other losses.
+# Networks whose attention depends on the prompt's end, so a shared prompt gives other losses.
 UNSHARED = ("minimax_m3_vl", "unlimited_ocr")
-# Parts of names of layers without low-rank additions: they choose experts or keys, or their
-# weights are read past the layer.
+# Name parts of layers without LoRA weights: they select experts or keys, or their
+# weights are used outside the layer.
 NOT_ADDED = {"gate", "router", "indexer", "altup"}
 GIVEN = "mm_encoder_outputs"
-"""Name of a network's input that holds the outputs of its image encoder, in place of pixels."""
+"""Name of a network's input for the outputs of its image encoder, instead of pixels."""
 OF_PHOTOS = ("vision", "visual", "image")  # in names within some decoders
 
 
 class ImageTextParts:
-    """A network of transformers as images, prompts and a `Speaker`.
+    """A network of transformers, split into images, prompts and a `Speaker`.
 
-    Most networks speak themselves. In BLIP, BLIP-2, InstructBLIP and Kosmos-2 a separate text
-    network does; their photos are read here, once for all captions of a photo.
+    Most networks are their own speaker. BLIP, BLIP-2, InstructBLIP and Kosmos-2 have a separate
+    text network; their photos are read here, once for all captions of a photo.
 
     Args:
-        network: an image-to-text model.
+        network: an image-to-text model of transformers.
     """
 
     def __init__(self, network: Any) -> None:
@@ -49,7 +49,7 @@ class ImageTextParts:
 
     @property
     def reads_photos(self) -> bool:
-        """Whether `prompts` reads the photos, so that it need be called once for each photo."""
+        """Whether `prompts` reads the photos, so one call per photo is enough."""
         return self.speaker.network is not self.network
 
     @property
@@ -59,24 +59,24 @@ class ImageTextParts:
 
     @property
     def attends(self) -> bool:
-        """Whether it has a cross-attention to parts of the photo; a Q-Former's have no place."""
+        """Whether the model cross-attends to positions in the photo (not a Q-Former's queries)."""
         has_encoder = bool(self.speaker.start_ids) and self.kind not in WITH_QFORMER
         return has_encoder or self.kind == "blip"
 
     def attend_step(
         self, tokens: Tensor, state: SpeakerState
     ) -> tuple[Tensor, SpeakerState, Tensor]:
-        """As `Speaker.attend_step`, with the weights ``(G, C)`` of the photo's states alone.
+        """Make `Speaker.attend_step`, with the weights ``(G, C)`` of the photo's states only.
 
         Raises:
-            ValueError: prompts with photos in different places.
+            ValueError: prompts with photos at different positions.
         """
         log_probs, after, weights = self.speaker.attend_step(tokens, state)
         image_token = getattr(self.network.config, "image_token_id", None)
         if self.kind != "blip" and image_token is not None:
             places = after.inputs["input_ids"] == image_token
             if not (places == places[:1]).all():
-                raise ValueError("attention needs equal prompts: one photo a batch")
+                raise ValueError("attention needs equal prompts: use one photo per batch")
             weights = weights[:, places[0]]
             weights = weights / weights.sum(1, keepdim=True)
         return log_probs, after, weights
@@ -84,11 +84,11 @@ class ImageTextParts:
     def prompts(
         self, tensors: Mapping[str, Tensor], images: Mapping[str, Any] | None = None
     ) -> Inputs:
-        """The speaker's inputs for I photos.
+        """Return the speaker's inputs for I photos.
 
         Args:
             tensors: tensors from `captioning.vision.prompt_tensors.PromptedProcessor`.
-            images: outputs of the image encoder (`GIVEN`), in place of pixels.
+            images: outputs of the image encoder (`GIVEN`), instead of pixels.
         """
         if images is not None:
             tensors = {n: v for n, v in tensors.items() if not is_of_pixels(n.removeprefix(PREFIX))}
@@ -108,9 +108,9 @@ class ImageTextParts:
         return self._of_kosmos(inputs) if self.kind.startswith("kosmos") else inputs
 
     def language_layers(self, owner: nn.Module) -> list[str]:
-        """Names within ``owner`` of the linear layers of the language model.
+        """Return names within ``owner`` of the language model's linear layers.
 
-        Neither the head nor layers that choose experts are among them.
+        The head and layers that select experts are left out.
         """
         text: Any = self.speaker.network if self.reads_photos else self.network.get_decoder()
         head = self.network.get_output_embeddings() or text.get_output_embeddings()
@@ -125,10 +125,10 @@ class ImageTextParts:
         return [name for name, layer in owner.named_modules() if id(layer) in layers]
 
     def start(self, tensors: Mapping[str, Tensor]) -> SpeakerState:
-        """The memory before the first token of I photos, whose tensors may be on the host.
+        """Return the memory before the first token of I photos; tensors may be on the CPU.
 
         Args:
-            tensors: see `prompts`; they are moved to the network's device, pixels to its type.
+            tensors: see `prompts`; they are moved to the network's device and pixels to its type.
         """
         device, dtype = self.network.device, self.network.dtype
         moved = {
@@ -148,7 +148,7 @@ class ImageTextParts:
         }
 
     def _of_blip(self, inputs: Inputs) -> Inputs:
-        """The text decoder has a begin token that its tokenizer does not know."""
+        """Insert BLIP's begin token, which its tokenizer does not know."""
         states = self.network.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state
         ids = inputs["input_ids"].clone()
         ids[:, 0] = self.network.config.text_config.bos_token_id
@@ -160,7 +160,7 @@ class ImageTextParts:
         }
 
     def _of_qformer(self, inputs: Inputs) -> Inputs:
-        """The prompt's vectors, the queries' answers in the places of its image tokens."""
+        """Insert the Q-Former's outputs in the prompt's vectors, in place of image tokens."""
         names = ("pixel_values", "qformer_input_ids", "qformer_attention_mask")
         of_image = {name: inputs[name] for name in names if name in inputs}
         read = self.network.get_image_features(**of_image, return_dict=True).pooler_output
@@ -170,7 +170,7 @@ class ImageTextParts:
         return {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
 
     def _of_kosmos(self, inputs: Inputs) -> Inputs:
-        """The photo's vectors, whose places in the prompt a mask tells."""
+        """Insert the photo's vectors in the prompt at the positions of a mask."""
         network = self.network
         if self.kind == "kosmos-2":
             states = network.vision_model(inputs.pop("pixel_values")).last_hidden_state
@@ -185,7 +185,7 @@ class ImageTextParts:
 
 
 def _start_ids(network: Any) -> tuple[int, ...]:
-    """What a decoder with an encoder begins with, its forced first token included."""
+    """Return the start tokens of an encoder-decoder, including its forced first token."""
     if not network.config.is_encoder_decoder:
         return ()
     settings, text = network.generation_config, network.config.get_text_config(decoder=True)
@@ -197,6 +197,6 @@ def _start_ids(network: Any) -> tuple[int, ...]:
     if not ids:
         raise ValueError(
             f"{type(network).__name__}: generation_config.json lacks decoder_start_token_id, the "
-            f"token that begins its texts; add it"
+            f"token that begins texts; add it"
         )
     return tuple(ids)

@@ -1,4 +1,4 @@
-"""UpDown's decoder with a latent at every word, and its memory during search."""
+"""UpDown's decoder with a latent for every word, and its memory in search."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from captioning.models.layers.updown_cell import (
 from captioning.models.layers.weighted_mean import LEAST
 from captioning.runtime.sample_dropout import by_token
 
-# A dimension of a latent is active if its divergence is above this, in nats a word.
+# A latent dimension is active if its divergence exceeds this, in nats per word.
 ACTIVE_NATS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWeights:
-    """Weights of the parts of the loss in one phase of training.
+    """Weights of the loss terms in one phase of training.
 
     Attributes:
-        nll: negative log-likelihood of the words.
-        kl: divergence of the posteriors from the priors.
-        nll_nn, kl_nn: the same of filled contexts of other photos, where batches have them.
+        nll: weight of the words' negative log-likelihood.
+        kl: weight of the divergence of posteriors from priors.
+        nll_nn, kl_nn: the same weights for pseudo captions, if batches have them.
     """
 
     nll: NonNegativeFloat = 1.0
@@ -52,15 +52,15 @@ class LossWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The parts of the bound, a value a caption.
+    """Terms of the bound, one value per caption.
 
     Attributes:
         nll: ``(B,)`` summed over words, in nats.
         kl_context, kl_objects: ``(B, Z)`` summed over words, by dimension, in nats.
-        lengths: ``(B,)`` words, the end counted.
-        context, objects: the drawn latents.
-        priors: prior distributions of both.
-        masked: the sums and lengths with words by their weights, where these are not all 1.
+        lengths: ``(B,)`` number of words, including the end token.
+        context, objects: sampled latents.
+        priors: prior distributions of both latents.
+        masked: sums and lengths with weighted words, if weights are not all 1.
     """
 
     nll: Tensor
@@ -75,14 +75,14 @@ class Terms:
     def with_weights(
         self, weights: Tensor, *, nll: Tensor, kls: Sequence[Tensor], packing: Packing
     ) -> Terms:
-        """These terms, and beside them those with weights of words.
+        """Return these terms, together with terms for weighted words.
 
-        A word's part in the bound is its likelihood and the divergence of its latents.
+        A word's part of the bound is its likelihood and the divergence of its latents.
 
         Args:
-            weights: ``(B, T)`` of the words.
-            nll: ``(N,)`` of the words, packed.
-            kls: ``(B, T, Z)`` of the words' latents, 0 where there is no word.
+            weights: ``(B, T)`` weights of the words.
+            nll: ``(N,)`` packed negative log-likelihoods.
+            kls: ``(B, T, Z)`` divergences of the words' latents, 0 in padding.
             packing: packing of the captions.
         """
         weights = weights.to(nll)
@@ -93,21 +93,21 @@ class Terms:
             nll=packing.sum_by_caption(nll * weights),
             kl_context=kl_context,
             kl_objects=kl_objects,
-            # a caption without any word left is divided by its length, too
+            # a caption whose words all have weight 0 is divided by its length, too
             lengths=packing.sum_by_caption(weights).clamp(min=LEAST),
         )
         return replace(self, masked=masked)
 
     @property
     def kl(self) -> Tensor:
-        """``(B,)`` of both latents, summed over dimensions."""
+        """Divergence ``(B,)`` of both latents, summed over dimensions."""
         return self.kl_context.sum(1) + self.kl_objects.sum(1)
 
     def log_ratios(self, real: Tensor) -> Tensor:
-        """``log p(x | z) p(z) / q(z | x)`` of the drawn latents, ``(B,)`` in nats.
+        """Return ``log p(x | z) p(z) / q(z | x)`` of the sampled latents, ``(B,)`` in nats.
 
         Args:
-            real: ``(B, T) bool`` words that exist.
+            real: ``(B, T) bool``, False in padding.
         """
         ratios = -self.nll
         for chain, prior in zip((self.context, self.objects), self.priors, strict=True):
@@ -116,9 +116,9 @@ class Terms:
         return ratios
 
     def parts(self) -> dict[str, Tensor]:
-        """Logged values: nats a word, and the share of the latents' dimensions that are active.
+        """Return values to log: nats per word, and the share of active latent dimensions.
 
-        A collapsed latent holds no information about its caption: no dimension is active.
+        A collapsed latent has no information about its caption: no dimension is active.
         """
         words = self.lengths.sum()
         parts = {"nll": self.nll.detach().sum() / words}
@@ -131,7 +131,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionMemory:
-    """Projections of regions, computed once an image.
+    """Projections of regions, computed once per image.
 
     Attributes:
         keys: ``(I, R, A)``.
@@ -146,7 +146,7 @@ class RegionMemory:
     mask: Tensor | None
 
     def select(self, images: Tensor) -> RegionMemory:
-        """Some of the images, repeats allowed."""
+        """Select images, repeats allowed."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         selected: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
         return RegionMemory(**selected)
@@ -154,17 +154,17 @@ class RegionMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentState(AbstractLatentState):
-    """The memory of G hypotheses in blocks of equal size, one block a draw of an image.
+    """Decoder memory of G hypotheses in blocks of equal size, one block per latent sample.
 
     Attributes:
-        memory: memory of each block's image.
-        latents: ``(blocks, T, Z)`` drawn before the first word; the noise to draw them with where
-            the prior reads words.
+        memory: projected regions of each block's image.
+        latents: ``(blocks, T, Z)`` latents sampled before the first word; if the prior reads
+            words, the noise for sampling them.
         cells: h1, c1, h2 and c2, ``(G, H)`` or ``(G, L)`` each.
-        step: words read so far.
-        prior: makes other draws.
-        read: the prior's memory where it reads words, else None.
-        temperature: temperature of its draws.
+        step: number of words read so far.
+        prior: prior that samples other latents.
+        read: memory of a prior that reads words, else None.
+        temperature: sampling temperature of latents.
     """
 
     memory: RegionMemory
@@ -176,7 +176,7 @@ class LatentState(AbstractLatentState):
     temperature: float = 0.0
 
     def select(self, index: Tensor) -> LatentState:
-        """Hypotheses by index."""
+        """Select hypotheses by index."""
         num_blocks = len(self.latents)
         blocks = torch.unique_consecutive(index // (len(self.cells[0]) // num_blocks))
         memory, latents = self.memory, self.latents
@@ -190,14 +190,14 @@ class LatentState(AbstractLatentState):
     def drawn(
         self, *, keys: Sequence[int | str], draws: range, temperature: float, seed: int
     ) -> LatentState:
-        """See `AbstractLatentState`.
+        """Return the state with sampled latents, see `AbstractLatentState`.
 
         Raises:
-            ValueError: words were read already, a number out of its range, or too few keys.
+            ValueError: words were read before, a number out of range, or too few keys.
         """
         if self.step or len(keys) != len(self.cells[0]) or len(keys) != len(self.latents):
             raise ValueError(
-                "latents are drawn before the first word, for one hypothesis an image: got "
+                "latents must be sampled before the first word, for one hypothesis per image: got "
                 f"{len(keys)} keys for {len(self.cells[0])} hypotheses after {self.step} words"
             )
         if temperature < 0 or min([seed, *draws]) < 0:
@@ -218,10 +218,10 @@ class LatentState(AbstractLatentState):
 
 
 class LatentDecoder(nn.Module, AbstractGraphedPart):
-    """Two LSTMs with attention over regions; the first one also reads the word's latents.
+    """Two LSTMs with attention over regions; the first also reads the word's latents.
 
-    As UpDown's, see `captioning.models.layers.updown_cell`, with ``z_t`` beside the word and the
-    mean feature, LSTMs of two sizes, and ``softmax(E tanh(W h2_t))`` for the next word.
+    As in UpDown, see `captioning.models.layers.updown_cell`, with ``z_t`` beside the word and the
+    mean feature, two LSTM sizes, and ``softmax(E tanh(W h2_t))`` for the next word.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         dropout: float,
         form: LatentForm,
     ) -> None:
-        """Make the layers.
+        """Create the layers.
 
         Args:
             vocabulary: V.
@@ -246,9 +246,9 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
             language_lstm_size: L of the language LSTM.
             attention_size: A.
             embedding_size: embedding size of input and output words.
-            latent_size: latent size of both latents together.
-            dropout: on the language LSTM's output.
-            form: which biases it has, and how it begins.
+            latent_size: size of both latents together.
+            dropout: dropout of the language LSTM's output.
+            form: which biases are used, and how weights are initialised.
         """
         super().__init__()
         size, language_size = attention_lstm_size, language_lstm_size
@@ -257,7 +257,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         self.embed = nn.Embedding(vocabulary, embedding_size)
         self.key = nn.Linear(feature_size, attention_size, bias=form.attention_bias)
         self.query = nn.Linear(size, attention_size, bias=False)
-        # The query's bias is added to the keys, which are projected once an image.
+        # The query's bias is added to the keys, which are projected once per image.
         bias = torch.zeros(attention_size) if form.attention_bias else None
         self.query_bias = None if bias is None else nn.Parameter(bias)
         self.score = nn.Parameter(torch.empty(attention_size))
@@ -272,7 +272,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         self._initialise(form.plain_start)
 
     def _initialise(self, plain: bool) -> None:
-        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open unless ``plain``."""
+        """Initialise LSTM weights as ``torch.nn.LSTMCell``; open forget gates unless ``plain``."""
         size, language_size = self.sizes
         nn.init.uniform_(self.score, -(size**-0.5), size**-0.5)
         if self.query_bias is not None:
@@ -296,7 +296,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
             self._add_twins()
 
     def _add_twins(self) -> None:
-        """The second parameters of torch's cells; the language LSTM reads its own state twice."""
+        """Add torch's second bias parameters; the language LSTM reads its own state twice."""
         size, language_size = self.sizes
         add_twin(self.words_to_gates, "bias", bound=size**-0.5)
         start = self.language.in_features - language_size
@@ -305,11 +305,11 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         add_twin(self.language, "bias", bound=bound)
 
     def use_cuda_graphs(self) -> None:
-        """See `GraphedRecurrence`."""
+        """Use CUDA graphs in training, see `GraphedRecurrence`."""
         self.recurrence = GraphedRecurrence()
 
     def project_images(self, regions: Tensor, mask: Tensor | None) -> RegionMemory:
-        """Keys and the mean of regions ``(I, R, D)``; ``mask (I, R)`` is True where one exists."""
+        """Project regions ``(I, R, D)`` to keys and mean; ``mask (I, R)`` is False in padding."""
         if mask is None:
             mean = regions.mean(1)
         else:
@@ -322,17 +322,17 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
     def logits(
         self, words: Tensor, latents: Tensor, memory: RegionMemory, images: Tensor, packing: Packing
     ) -> Tensor:
-        """Scores of the next words under teacher forcing, in packed order.
+        """Return scores of the next words with teacher forcing, in packed order.
 
         Args:
             words: ``(B, T) int64`` input words, in the batch's order.
             latents: ``(B, T, Z)``.
-            memory: memory of I images.
-            images: ``(B,) int64`` the image of each caption.
+            memory: projected regions of I images.
+            images: ``(B,) int64`` image of each caption.
             packing: packing of the captions' lengths.
 
         Returns:
-            ``(N, V)``.
+            Logits ``(N, V)``.
         """
         order = packing.order
         index = images[order]
@@ -357,14 +357,14 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         return self.output(torch.tanh(self.squeeze(hidden)))
 
     def start(self, memory: RegionMemory, latents: Tensor, prior: LatentPrior) -> LatentState:
-        """The memory before the first word, for ``latents (I, T, Z)``."""
+        """Return the memory before the first word, for ``latents (I, T, Z)``."""
         attention, language = ((len(memory.mean), size) for size in self.sizes[:2])
         zeros = memory.mean.new_zeros
         cells = (zeros(attention), zeros(attention), zeros(language), zeros(language))
         return LatentState(memory=memory, latents=latents, cells=cells, step=0, prior=prior)
 
     def attend_step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState, Tensor]:
-        """Read one word a hypothesis.
+        """Read one word per hypothesis.
 
         Returns:
             ``(G, V)`` log-probabilities of the next word, the memory after the word, and the
@@ -376,7 +376,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         steps = state.latents.shape[1]
         if state.step >= steps:
             raise ValueError(
-                f"latents are drawn for {steps} words, and a search continues: lower "
+                f"latents were sampled for {steps} words, but the search continues: lower "
                 "search.max_length, or raise model.module.max_steps"
             )
         language_states, alpha, state = self._advanced(tokens, state)
@@ -389,16 +389,16 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
     def attention(
         self, words: Tensor, memory: RegionMemory, latents: Tensor, prior: LatentPrior
     ) -> Tensor:
-        """Attention to regions before each next word, under teacher forcing.
+        """Return the attention to regions before each next word, with teacher forcing.
 
         Args:
             words: ``(B, T) int64`` input words.
-            memory: memory of each caption's image, B.
+            memory: projected regions of each caption's image.
             latents: ``(B, T, Z)``.
             prior: see `LatentState`.
 
         Returns:
-            ``(B, T, R)``, which add up to 1 over the regions.
+            ``(B, T, R)``, which sums to 1 over the regions.
         """
         state, weights = self.start(memory, latents, prior), []
         for column in words.unbind(1):
@@ -407,7 +407,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         return torch.stack(weights, 1)
 
     def _advanced(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, Tensor, LatentState]:
-        """The language states ``(G, L)`` after a word, their attention ``(G, R)``, the memory."""
+        """Return language states ``(G, L)``, attention ``(G, R)`` and memory after a word."""
         num_blocks = len(state.latents)
         memory, (h1, c1, h2, c2) = state.memory, state.cells
         shared = self.mean_to_gates(memory.mean)
@@ -428,7 +428,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
 
     @staticmethod
     def _latents(tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
-        """Of the next word: ``(blocks, Z)``, or ``(G, Z)`` where the prior reads words."""
+        """Return the next latents, ``(blocks, Z)``, or ``(G, Z)`` if the prior reads words."""
         latents, memory = state.latents[:, state.step], state.memory
         if state.read is None:
             return latents, state
@@ -438,7 +438,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         return read.latents, replace(state, read=read)
 
     def _alpha(self, h1: Tensor, memory: RegionMemory) -> Tensor:
-        """Attention of hypotheses ``h1 (G, H)`` to regions: ``(blocks, G / blocks, R)``."""
+        """Return attention of ``h1 (G, H)`` to regions: ``(blocks, G / blocks, R)``."""
         query = self.query(h1).view(len(memory.keys), -1, memory.keys.shape[2])
         hidden = None if memory.mask is None else ~memory.mask.unsqueeze(1)
         return attend(squashed(2 * memory.keys.unsqueeze(1), query), self.score, hidden)

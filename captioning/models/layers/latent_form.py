@@ -1,4 +1,4 @@
-"""The choices in which COS-CVAE's paper and its authors' code differ."""
+"""Options where the paper of COS-CVAE and its authors' code differ."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from captioning.interfaces import AbstractTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentForm:
-    """The form of a COS-CVAE; the defaults are this project's, all others the authors' code.
+    """Variant of COS-CVAE; defaults follow this project, other values the authors' code.
 
     Attributes:
-        attention_bias: keys and queries of the attention have biases.
-        output_bias: the output layer has one.
-        prior_reads_words: priors read the word before, and latents are drawn word by word.
-        all_object_slots: the posterior of the objects reads padding where objects are missing.
-        bounded_variances: log-variances lie in a range, see `Gaussian.of`.
-        drop_to_padding: dropped input words become padding; else the unknown word.
-        unknown_is_padding: unknown words are read as padding, and neither their loss nor the
-            divergence at the step that reads them counts.
-        plain_start: weights begin as torch makes them, and LSTMs have its second biases (see
+        attention_bias: whether keys and queries of the attention have biases.
+        output_bias: whether the output layer has a bias.
+        prior_reads_words: whether priors read the previous word, so latents are sampled per word.
+        all_object_slots: whether the objects' posterior reads padding for missing objects.
+        bounded_variances: whether log-variances are bounded, see `Gaussian.of`.
+        drop_to_padding: whether dropped input words become padding; else the unknown word.
+        unknown_is_padding: whether unknown words are read as padding, and neither their loss nor
+            the divergence at the step that reads them counts.
+        plain_start: whether weights are initialised as in torch, with second LSTM biases (see
             `captioning.models.layers.twins`); else forget gates are open, latents nearly standard
-            normal, and the output has the words' frequencies.
+            normal, and the output bias has the words' frequencies.
     """
 
     attention_bias: bool = False
@@ -42,42 +42,42 @@ class LatentForm:
 
 
 class InputWords:
-    """Captions' words as the networks read them.
+    """Input words of the networks, with word dropout and the treatment of unknown words.
 
     Args:
         form: treatment of unknown and dropped words.
         tokenizer: tokenizer of the words.
-        dropout: share of the input words that is dropped in training, in [0, 1).
+        dropout: share of input words dropped in training, in [0, 1).
 
     Raises:
-        ValueError: a share out of its range.
+        ValueError: the share is out of range.
     """
 
     def __init__(self, form: LatentForm, tokenizer: AbstractTokenizer, *, dropout: float) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"word_dropout must be in [0, 1): got {dropout}")
         self._form, self._tokenizer = form, tokenizer
-        # A word is dropped if its normal random number lies below this.
+        # A word is dropped if its normal random number is below this value.
         self._drop_below = NormalDist().inv_cdf(dropout) if dropout else -math.inf
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Tokens of any shape, unknown words perhaps as padding."""
+        """Return tokens of any shape, with unknown words as padding if the form says so."""
         if not self._form.unknown_is_padding:
             return tokens
         return tokens.masked_fill(tokens == self._tokenizer.unk_id, self._tokenizer.pad_id)
 
     def counted(self, tokens: Tensor) -> Tensor:
-        """Which tokens count in the loss, ``bool`` of their shape."""
+        """Return which tokens count in the loss, ``bool`` of the same shape."""
         if not self._form.unknown_is_padding:
             return torch.ones_like(tokens, dtype=torch.bool)
         return tokens != self._tokenizer.unk_id
 
     def dropped(self, tokens: Tensor, chances: Tensor) -> Tensor:
-        """Tokens after word dropout; begin tokens, which come first, are never dropped.
+        """Return tokens after word dropout; begin tokens (first) are never dropped.
 
         Args:
             tokens: ``(B, T) int64``.
-            chances: ``(B, T)`` standard normal.
+            chances: ``(B, T)`` standard normal numbers.
         """
         tokenizer = self._tokenizer
         drops = (chances < self._drop_below) & (tokens != tokenizer.bos_id)

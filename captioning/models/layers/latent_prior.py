@@ -12,12 +12,12 @@ from captioning.models.layers.gaussian import Gaussian
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWords:
-    """The memory of G hypotheses in a prior that reads words.
+    """Memory of G hypotheses in a prior that reads words.
 
     Attributes:
-        context, context_cell: ``(G, H)`` of the context's LSTM.
-        objects, objects_cell: ``(G, H')`` of the objects' LSTM.
-        latents: ``(G, Zm + Zo)`` drawn last; 0 before the first word.
+        context, context_cell: ``(G, H)`` states of the context LSTM.
+        objects, objects_cell: ``(G, H')`` states of the objects LSTM.
+        latents: ``(G, Zm + Zo)`` last sampled latents; 0 before the first word.
     """
 
     context: Tensor
@@ -27,15 +27,15 @@ class ReadWords:
     latents: Tensor
 
     def select(self, index: Tensor) -> ReadWords:
-        """Hypotheses by index."""
+        """Select hypotheses by index."""
         return ReadWords(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
 class LatentPrior(nn.Module):
-    """Priors of both latents given the image, each given the earlier latents.
+    """Priors of both latents given the image and earlier latents.
 
     They are conditioned on ``conditions (B, T, D')``: the mean feature, and the embedding of the
-    word before where they read words.
+    previous word if the priors read words.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class LatentPrior(nn.Module):
         embedding_size: int = 0,
         bounded: bool = True,
     ) -> None:
-        """Make the layers.
+        """Create the layers.
 
         Args:
             feature_size: D of the mean feature.
-            context_hidden, object_hidden: of the two LSTMs.
-            context_size, object_size: of the two latents, Zm and Zo.
-            vocabulary: V of the words that they read; None: they read none.
-            embedding_size: of these words.
+            context_hidden, object_hidden: hidden sizes of the two LSTMs.
+            context_size, object_size: sizes of the two latents, Zm and Zo.
+            vocabulary: vocabulary size V; None: the priors read no words.
+            embedding_size: size of word embeddings.
             bounded: see `Gaussian.of`.
         """
         super().__init__()
@@ -71,14 +71,14 @@ class LatentPrior(nn.Module):
         self.to_objects = nn.Linear(object_hidden, 2 * object_size)
 
     def conditions(self, mean: Tensor, words: Tensor) -> Tensor:
-        """``(B, T, D')`` of mean features ``(B, D)`` and the words before, ``(B, T) int64``."""
+        """Return ``(B, T, D')`` for mean features ``(B, D)`` and previous words ``(B, T)``."""
         image = mean[:, None].expand(-1, words.shape[1], -1)
         return image if self.embed is None else torch.cat([image, self.embed(words)], 2)
 
     def distributions(
         self, mean: Tensor, words: Tensor, context: Tensor, objects: Tensor
     ) -> tuple[Gaussian, Gaussian]:
-        """Distributions of both latents for ``context (B, T, Zm)``, ``objects (B, T, Zo)``."""
+        """Return both priors for ``context (B, T, Zm)`` and ``objects (B, T, Zo)``."""
         conditions = self.conditions(mean, words)
         return (
             self.context_distributions(conditions, context),
@@ -86,19 +86,19 @@ class LatentPrior(nn.Module):
         )
 
     def context_distributions(self, conditions: Tensor, context: Tensor) -> Gaussian:
-        """Priors of ``z^m_t`` given earlier ones, for ``context (B, T, Zm)``."""
+        """Return priors of ``z^m_t`` given earlier ones, for ``context (B, T, Zm)``."""
         states, _ = self.context(torch.cat([conditions, _before(context)], 2))
         return Gaussian.of(self.to_context(states), bounded=self.bounded)
 
     def object_distributions(
         self, conditions: Tensor, context: Tensor, objects: Tensor
     ) -> Gaussian:
-        """Priors of ``z^o_t`` given earlier ones and ``z^m``, for ``objects (B, T, Zo)``."""
+        """Return priors of ``z^o_t`` given earlier ones and ``z^m``, for ``objects (B, T, Zo)``."""
         states, _ = self.objects(torch.cat([conditions, context, _before(objects)], 2))
         return Gaussian.of(self.to_objects(states), bounded=self.bounded)
 
     def draw_context(self, conditions: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """``(B, T, Zm)`` latents of the context for ``noise (B, T, Zm)``, see `Gaussian.sample`."""
+        """Sample context latents ``(B, T, Zm)`` with ``noise (B, T, Zm)``."""
         value, state, values = torch.zeros_like(noise[:, 0]), None, []
         for step, step_noise in enumerate(noise.unbind(1)):
             inputs = torch.cat([conditions[:, step], value], 1)[:, None]
@@ -110,7 +110,7 @@ class LatentPrior(nn.Module):
     def draw_objects(
         self, conditions: Tensor, context: Tensor, noise: Tensor, temperature: float
     ) -> Tensor:
-        """``(B, T, Zo)`` latents of the objects, given the context's latents."""
+        """Sample object latents ``(B, T, Zo)``, given the context latents."""
         value, state, values = torch.zeros_like(noise[:, 0]), None, []
         for step, step_noise in enumerate(noise.unbind(1)):
             inputs = torch.cat([conditions[:, step], context[:, step], value], 1)[:, None]
@@ -124,7 +124,7 @@ class LatentPrior(nn.Module):
         return Gaussian.of(statistics, bounded=self.bounded).sample(noise, temperature)
 
     def draw(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """Both latents ``(B, T, Zm + Zo)`` for ``noise (B, T, Zm + Zo)``; they read no words."""
+        """Sample both latents ``(B, T, Zm + Zo)`` for priors that read no words."""
         context_noise, object_noise = noise.split(self.sizes, dim=2)
         conditions = mean[:, None].expand(-1, noise.shape[1], -1)
         context = self.draw_context(conditions, context_noise, temperature)
@@ -132,7 +132,7 @@ class LatentPrior(nn.Module):
         return torch.cat([context, objects], 2)
 
     def start(self, mean: Tensor) -> ReadWords | None:
-        """The memory before the first word for mean features ``(G, D)``; None: it reads none."""
+        """Return the memory before the first word for ``(G, D)``; None if no words are read."""
         if self.embed is None:
             return None
         context, objects = (
@@ -150,14 +150,14 @@ class LatentPrior(nn.Module):
     def read(
         self, words: Tensor, mean: Tensor, noise: Tensor, temperature: float, memory: ReadWords
     ) -> ReadWords:
-        """Read one word a hypothesis, and draw the next latents.
+        """Read one word per hypothesis, and sample the next latents.
 
         Args:
             words: ``(G,) int64``.
             mean: ``(G, D)``.
             noise: ``(G, Zm + Zo)``.
             temperature: see `Gaussian.sample`.
-            memory: before the word.
+            memory: memory before the word.
         """
         condition = self.conditions(mean, words[:, None])[:, 0]
         noises = noise.split(self.sizes, dim=1)
@@ -182,5 +182,5 @@ class LatentPrior(nn.Module):
 
 
 def _before(values: Tensor) -> Tensor:
-    """Each step's predecessor; zeros before the first."""
+    """Shift by one step: each step's predecessor, zeros before the first."""
     return nn.functional.pad(values[:, :-1], (0, 0, 1, 0))

@@ -1,6 +1,6 @@
-"""Latents of every word: their posteriors given the caption, and their priors given the image.
+"""Latents of every word: posteriors given the caption, and priors given the image.
 
-COS-CVAE (Mahajan and Roth, 2020): a word has a latent ``z^m`` of the context and one of the objects
+COS-CVAE (Mahajan and Roth, 2020): a word has a context latent ``z^m`` and an object latent
 ``z^o``. With v the mean of the image's regions, x^m the caption with placeholders for its objects
 and x^o these objects:
 
@@ -8,8 +8,8 @@ and x^o these objects:
     q(z^o_t | z^o_{t-1}, z^m_t, x^o, v)   `ObjectPosterior`
     p(z^m_t | z^m_{<t}, v), p(z^o_t | z^o_{<t}, z^m_{<=t}, v)   `LatentPrior`
 
-By default priors read no words, as in the paper. So latents are drawn before the first word, and
-all hypotheses of a search share them. In the authors' code priors read the previous word as well
+By default priors read no words, as in the paper. Latents are then sampled before the first word,
+and all hypotheses of a search share them. In the authors' code priors read the previous word, too
 (`captioning.models.layers.latent_form.LatentForm`), and each hypothesis has its own latents.
 """
 
@@ -40,7 +40,7 @@ from captioning.models.layers.on_device import on_device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Latents ``(B, T, Z)`` drawn one after the other, and their distributions."""
+    """Latents ``(B, T, Z)`` sampled one after the other, and their distributions."""
 
     values: Tensor
     distribution: Gaussian
@@ -49,7 +49,7 @@ class Chain:
 def _draw(
     bounded: bool, statistics: Tensor, noise: Tensor, previous: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, means and log-variances ``(B, T, Z)`` of a chain; see `DrawChain`."""
+    """Sample a chain; return values, means and log-variances ``(B, T, Z)``; see `DrawChain`."""
     value, values, distributions = torch.zeros_like(noise[:, 0]), [], []
     for step in range(noise.shape[1]):
         given = statistics[:, step] + functional.linear(value, previous)
@@ -63,7 +63,7 @@ def _draw(
 
 
 class DrawChain:
-    """Draws ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``.
+    """Sample ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``.
 
     Args:
         bounded: see `Gaussian.of`.
@@ -75,11 +75,11 @@ class DrawChain:
         self._room = Room()
 
     def use_cuda_graphs(self) -> None:
-        """Draw on a GPU by one CUDA graph; a step of the chain is some 25 operations."""
+        """Sample on a GPU by one CUDA graph; a step of the chain has some 25 operations."""
         self._graphed = Graphed(self._draw)
 
     def __call__(self, statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
-        """Draw for standard normal ``noise (B, T, Z)``."""
+        """Sample with standard normal ``noise (B, T, Z)``."""
         if self._graphed is None or not trains_on_gpu(noise):
             drawn = self._draw(statistics, noise, previous.weight)
         else:
@@ -91,7 +91,7 @@ class DrawChain:
     def padded(
         self, draw: Function, statistics: Tensor, noise: Tensor, previous: Tensor
     ) -> tuple[Tensor, ...]:
-        """The result of ``draw`` for the maximum number of captions and steps so far."""
+        """Pad to the largest number of captions and steps seen, then sample."""
         captions, steps = noise.shape[:2]
         missing = (0, 0, *self._room.missing(captions, steps))
         drawn = draw(functional.pad(statistics, missing), functional.pad(noise, missing), previous)
@@ -99,10 +99,10 @@ class DrawChain:
 
 
 def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """A GRU's outputs, ``(B, T, H)``; 0 after a sequence's end.
+    """Return a GRU's outputs, ``(B, T, H)``; 0 after a sequence's end.
 
-    ``lengths (B,)`` are on the host. Sequences are sorted here because torch would wait for the
-    device to do it.
+    ``lengths (B,)`` are on the CPU. Sequences are sorted here because torch would wait for the
+    device.
     """
     ordered, order = torch.sort(lengths, descending=True)
     places = on_device(order.argsort(), inputs.device)
@@ -113,7 +113,7 @@ def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ContextPosterior(nn.Module):
-    """Latents of the context, from the caption with placeholders read in both directions."""
+    """Posterior of context latents, from the caption with placeholders read in both directions."""
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class ContextPosterior(nn.Module):
         latent_size: int,
         bounded: bool = True,
     ) -> None:
-        """Make the layers.
+        """Create the layers.
 
         Args:
-            size: size of the vocabulary with placeholders.
-            embedding_size: embedding size of its words.
-            hidden_size: H of the GRU, in each direction.
+            size: vocabulary size with placeholders.
+            embedding_size: size of word embeddings.
+            hidden_size: hidden size H of the GRU per direction.
             latent_size: Z.
             bounded: see `Gaussian.of`.
         """
@@ -141,11 +141,11 @@ class ContextPosterior(nn.Module):
         self.previous = nn.Linear(latent_size, 2 * latent_size, bias=False)
 
     def forward(self, context: Tensor, lengths: Tensor, noise: Tensor) -> tuple[Chain, Tensor]:
-        """Read contexts and draw.
+        """Read contexts and sample latents.
 
         Args:
             context: ``(B, T) int64`` words and placeholders.
-            lengths: ``(B,) int64`` on the host.
+            lengths: ``(B,) int64`` on the CPU.
             noise: ``(B, T, Z)`` standard normal.
 
         Returns:
@@ -158,7 +158,7 @@ class ContextPosterior(nn.Module):
 
 
 class ObjectPosterior(nn.Module):
-    """Latents of the objects, from their words, the image and the context."""
+    """Posterior of object latents, from the object words, the image and the context."""
 
     def __init__(
         self,
@@ -173,17 +173,17 @@ class ObjectPosterior(nn.Module):
         all_slots: bool = False,
         bounded: bool = True,
     ) -> None:
-        """Make the layers.
+        """Create the layers.
 
         Args:
-            size: the vocabulary's size; its placeholders are never read.
-            embedding_size: embedding size of its words.
+            size: vocabulary size with placeholders, which are never read.
+            embedding_size: size of word embeddings.
             feature_size: size of the mean feature.
-            summary_size: summary size of the context's summary.
+            summary_size: size of the context's summary.
             hidden_size: hidden size of the GRU.
-            context_size: size of the context's latents.
+            context_size: size of the context latents.
             latent_size: Z.
-            all_slots: padding in the places of missing objects is read, too.
+            all_slots: read padding in place of missing objects, too.
             bounded: see `Gaussian.of`.
         """
         super().__init__()
@@ -203,14 +203,14 @@ class ObjectPosterior(nn.Module):
         context: Tensor,
         noise: Tensor,
     ) -> Chain:
-        """Read objects and draw.
+        """Read objects and sample latents.
 
         Args:
             objects: ``(B, O) int64``, padded.
-            counts: ``(B,) int64`` numbers of objects, on the host; 0 is read as one padding token.
+            counts: ``(B,) int64`` numbers of objects, on the CPU; 0 is read as one padding token.
             mean: ``(B, D)`` mean features.
-            summary: ``(B, H)`` of the contexts.
-            context: ``(B, T, Zm)`` their latents.
+            summary: ``(B, H)`` summaries of the contexts.
+            context: ``(B, T, Zm)`` context latents.
             noise: ``(B, T, Z)`` standard normal.
         """
         counts = counts.clamp(min=objects.shape[1] if self.all_slots else 1)
@@ -223,7 +223,7 @@ class ObjectPosterior(nn.Module):
 
 
 class Latents(nn.Module, AbstractGraphedPart):
-    """Both posteriors and the prior."""
+    """Both posteriors and the prior of COS-CVAE's latents."""
 
     def __init__(
         self,
@@ -235,15 +235,15 @@ class Latents(nn.Module, AbstractGraphedPart):
         sizes: tuple[int, int],
         form: LatentForm,
     ) -> None:
-        """Make the parts.
+        """Create the parts.
 
         Args:
-            size: size of the vocabulary with two placeholders.
-            embedding_size: embedding size of its words.
+            size: vocabulary size with two placeholders.
+            embedding_size: size of word embeddings.
             feature_size: D of the mean feature.
             hidden_sizes: hidden sizes of the GRUs and LSTMs of context and objects.
             sizes: sizes of the two latents, Zm and Zo.
-            form: what else they read.
+            form: variant of the model, see `LatentForm`.
         """
         super().__init__()
         words: dict[str, Any] = {
@@ -282,17 +282,17 @@ class Latents(nn.Module, AbstractGraphedPart):
             prior.to_context,
             prior.to_objects,
         ):
-            # At first all are nearly standard normal, so that training begins without divergence.
+            # Initially all are nearly standard normal, so training begins without divergence.
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)
 
     def use_cuda_graphs(self) -> None:
-        """See `DrawChain`."""
+        """Use CUDA graphs in training, see `DrawChain`."""
         self.context.draw.use_cuda_graphs()
         self.objects.draw.use_cuda_graphs()
 
     def _start_plainly(self) -> None:
-        """As if the layer of the statistics read the latent before as well."""
+        """Initialise as if the layer of the statistics read the previous latent, too."""
         for posterior in (self.context, self.objects):
             statistics, previous = posterior.statistics, posterior.previous
             bound = (statistics.in_features + previous.in_features) ** -0.5

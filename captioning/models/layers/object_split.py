@@ -1,4 +1,4 @@
-"""The objects and the context of a caption, from token ids alone."""
+"""Split a caption into its objects and its context, using token ids only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ NUM_PLACEHOLDERS = 2  # for an object in the singular, and in the plural
 
 
 class ObjectSplit:
-    """Tables over the vocabulary: which tokens name objects.
+    """Tables over the vocabulary that mark which tokens name objects.
 
-    Captions need no tags or parses, so edited captions need nothing new here. All is done on the
-    host, where the numbers of objects must be known.
+    Captions need no tags or parses, so edited captions work, too. All is computed on the
+    CPU, where the numbers of objects must be known.
 
     Attributes:
-        placeholders: ids that stand for an object in the singular and in the plural, after the
+        placeholders: ids that replace a singular and a plural object, after the
             vocabulary's ids.
-        size: size of the vocabulary with these two.
+        size: vocabulary size with the two placeholders.
     """
 
     def __init__(self, *, tokenizer: AbstractTokenizer, words: ObjectWords) -> None:
-        """Look up the vocabulary.
+        """Look up the object words in the vocabulary.
 
         Args:
-            tokenizer: tokenizer of words; tokens of sub-word tokenizers are no words.
-            words: that name objects.
+            tokenizer: word tokenizer; subword tokens are not words.
+            words: words that name objects.
 
         Raises:
-            ValueError: the vocabulary names no object at all.
+            ValueError: the vocabulary has no object word.
         """
         special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id}
         texts = ["" if i in special else tokenizer.decode([i]) for i in range(len(tokenizer))]
@@ -40,18 +40,18 @@ class ObjectSplit:
         pairs = _pairs(texts, words)
         if not numbers.any() and not pairs:
             raise ValueError(
-                "none of the vocabulary's words names an object: choose another list by "
-                "model.module.objects, or a tokenizer of words"
+                "no word of the vocabulary names an object: set another list with "
+                "model.module.objects, or use a word tokenizer"
             )
         self.placeholders = {SINGULAR: len(texts), PLURAL: len(texts) + 1}
         self.size = len(texts) + NUM_PLACEHOLDERS
-        # Not in checkpoints: they follow from the vocabulary, which is saved.
+        # Not in checkpoints: derived from the vocabulary, which is saved.
         self.single = numbers
         self.codes = torch.tensor(list(pairs), dtype=torch.long)
         self.numbers_of_pairs = torch.tensor(list(pairs.values()), dtype=torch.long)
 
     def numbers(self, tokens: Tensor) -> Tensor:
-        """`NONE`, `SINGULAR` or `PLURAL` of each token, as `ObjectWords.numbers` gives them.
+        """Return `NONE`, `SINGULAR` or `PLURAL` of each token, as `ObjectWords.numbers` does.
 
         Args:
             tokens: ``(B, T) int64``.
@@ -70,21 +70,21 @@ class ObjectSplit:
         return torch.where(ends != NONE, ends, torch.where(begins != NONE, begins, single))
 
     def context(self, tokens: Tensor, numbers: Tensor) -> Tensor:
-        """The tokens with each object's replaced in place: ``(B, T) int64``, in [0, size)."""
+        """Replace object tokens by placeholders: ``(B, T) int64``, in [0, size)."""
         for number, placeholder in self.placeholders.items():
             tokens = tokens.masked_fill(numbers == number, placeholder)
         return tokens
 
     def objects(self, tokens: Tensor, numbers: Tensor, max_objects: int) -> tuple[Tensor, Tensor]:
-        """The first objects of each caption.
+        """Return the first objects of each caption.
 
         Args:
             tokens: ``(B, T) int64``.
-            numbers: ``(B, T) int64`` of them.
-            max_objects: O, the largest number of tokens to return.
+            numbers: ``(B, T) int64`` numbers of the tokens, see `numbers`.
+            max_objects: maximum number O of tokens to return.
 
         Returns:
-            ``(B, O) int64`` tokens in their order, then 0, and ``(B,) int64`` their numbers.
+            ``(B, O) int64`` tokens in order, padded with 0, and their counts ``(B,) int64``.
         """
         places = (numbers == NONE).to(torch.int8).sort(dim=1, stable=True).indices[:, :max_objects]
         count = (numbers != NONE).sum(1).clamp(max=max_objects)
@@ -94,7 +94,7 @@ class ObjectSplit:
 
 
 def _pairs(texts: list[str], words: ObjectWords) -> dict[int, int]:
-    """Numbers of pairs of tokens by the pairs' codes, in rising order."""
+    """Return the numbers of token pairs by the pairs' codes, ascending."""
     ids = {text: number for number, text in enumerate(texts) if text}
     forms: dict[str, list[str]] = {}
     for text in ids:

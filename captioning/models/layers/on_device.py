@@ -1,4 +1,4 @@
-"""Small tensors that are computed on the host and used on the device."""
+"""Copy small tensors from the CPU to the device without waiting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on ``device``, without waiting for the work under way there."""
+    """Copy a CPU tensor to ``device`` without waiting for running work."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

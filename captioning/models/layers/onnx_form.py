@@ -1,4 +1,4 @@
-"""Decoders as networks that ONNX can hold: a captioner's `onnx_form` gives its own."""
+"""Decoders as networks for ONNX export, returned by a captioner's `onnx_form`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxForm:
-    """A captioner's decoder in two networks.
+    """A captioner's decoder as two networks for ONNX.
 
     Attributes:
-        memory: features of photos ``(N, R, D)`` to the decoder's input for each photo.
-        step: tokens, the decoder's input, states; to log-probabilities ``(N, V)``, new states.
+        memory: network from photo features ``(N, R, D)`` to the decoder's input.
+        step: network from tokens, decoder input and states to log-probabilities and states.
         names: names of the decoder's inputs.
         state_sizes: state sizes of the states of a hypothesis, ``(N, size)`` each.
         reads: ``"token"``: the last token ``(N,)``; ``"prefix"``: all tokens ``(N, T)``, from which
@@ -33,7 +33,7 @@ class OnnxForm:
 
 
 def updown_form(model: Any) -> OnnxForm:
-    """The form of `captioning.models.updown.UpDown`: a step reads the last word and four states."""
+    """Return UpDown's ONNX form: a step reads the last word and four states."""
     return OnnxForm(
         memory=UpDownMemory(model),
         step=UpDownStep(model),
@@ -45,7 +45,7 @@ def updown_form(model: Any) -> OnnxForm:
 
 
 def blip_form(model: Any) -> OnnxForm:
-    """The form of `captioning.models.blip.Blip`: a step reads all words, and keeps nothing."""
+    """Return BLIP's ONNX form: a step reads all words, without a cache."""
     return OnnxForm(
         memory=BlipMemory(model),
         step=BlipStep(model),
@@ -57,20 +57,20 @@ def blip_form(model: Any) -> OnnxForm:
 
 
 class UpDownMemory(nn.Module):
-    """Keys, values and the mean's gates of a photo's regions."""
+    """Network that projects a photo's regions to keys, values and the mean's gates."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``(N, R, A)``, ``(N, R, D)`` and ``(N, 4H)``."""
+        """Return keys ``(N, R, A)``, values ``(N, R, D)`` and gates ``(N, 4H)``."""
         keys, values, gates = self.model.read_regions(features, None)
         return keys, values, gates + self.model.words_to_gates.bias
 
 
 class UpDownStep(nn.Module):
-    """A plain step of UpDown: `captioning.models.updown.UpDown.step` without its shortcuts."""
+    """Network of one UpDown step, without the shortcuts of `captioning.models.updown.UpDown`."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class UpDownStep(nn.Module):
         mean_gates: Tensor,
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
-        """See `OnnxForm.step`; states are h1, c1, h2 and c2."""
+        """Make a step, see `OnnxForm.step`; states are h1, c1, h2 and c2."""
         model, (h1, c1, h2, c2) = self.model, state
         words = functional.linear(model.read_words(tokens), model.words_to_gates.weight)
         gates = words + mean_gates + model.hidden_to_gates(torch.cat([h2, h1], 1))
@@ -98,33 +98,33 @@ class UpDownStep(nn.Module):
 
 
 def _cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """An LSTM's new state; gates are ordered input, forget, output, candidate."""
+    """Return an LSTM's new state; gates are ordered input, forget, output, candidate."""
     enter, forget, leave, candidate = gates.chunk(4, dim=1)
     cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
     return torch.sigmoid(leave) * torch.tanh(cell), cell
 
 
 class BlipMemory(nn.Module):
-    """A photo's states as the decoder reads them."""
+    """Network that prepares a photo's states for the decoder."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, features: Tensor) -> Tensor:
-        """``(N, S, D)``."""
+        """Return the states ``(N, S, D)``."""
         return features if self.model.project is None else self.model.project(features)
 
 
 class BlipStep(nn.Module):
-    """BLIP's decoder over all tokens so far; nothing is kept between steps."""
+    """Network of BLIP's decoder over all tokens so far, without a cache."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.decoder = model.decoder
 
     def forward(self, tokens: Tensor, states: Tensor) -> Tensor:
-        """``(N, V)`` after the last of ``tokens (N, T)``."""
+        """Return log-probabilities ``(N, V)`` after the last of ``tokens (N, T)``."""
         pairs = self.decoder.project_images(states)
         index = torch.arange(tokens.shape[0], device=tokens.device)
         last = self.decoder.read(tokens, pairs, index, None)[:, -1]

@@ -1,4 +1,4 @@
-"""Padded captions to packed tokens and back."""
+"""Convert padded captions to packed tokens and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from captioning.types import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionPlaces:
-    """The M tokens that are predicted, caption by caption: all but begin tokens and padding.
+    """The M predicted tokens, caption by caption: all except begin tokens and padding.
 
-    They are counted on the host, so that the device need not be asked how many there are.
+    Tokens are counted on the CPU, to avoid waiting for the device.
 
     Attributes:
         index: ``(M,) int64`` positions in ``B * (T - 1)``, begin tokens left out.
-        captions: ``(M,) int64`` the caption of each.
+        captions: ``(M,) int64`` caption of each token.
         lengths: ``(B,) int64`` tokens of each caption.
     """
 
@@ -29,7 +29,7 @@ class CaptionPlaces:
 
     @classmethod
     def of(cls, batch: Batch) -> CaptionPlaces:
-        """The packing of the batch's captions, on its device."""
+        """Return the packing of a batch's captions, on its device."""
         _, exist = batch.host.caption_tokens()
         mask, device = exist[:, 1:], batch.rows.device
         lengths = mask.sum(1)
@@ -41,24 +41,24 @@ class CaptionPlaces:
         )
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``(B, T - 1, ...)`` at these places: ``(M, ...)``."""
+        """Select the M tokens from ``(B, T - 1, ...)``: ``(M, ...)``."""
         return padded.flatten(0, 1).index_select(0, self.index)
 
     def unpack(self, packed: Tensor, like: Tensor) -> Tensor:
-        """``(M,)`` at these places of ``like (B, T - 1)``; 0 elsewhere."""
+        """Scatter ``(M,)`` to the shape of ``like (B, T - 1)``; 0 elsewhere."""
         padded = packed.new_zeros(like.numel())
         return padded.index_copy(0, self.index, packed).view(like.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Time-major packed order of a batch: the first token of every caption, then the second, ...
+    """Time-major packed order of a batch: first token of every caption, then second, ...
 
     Attributes:
         order: ``(B,) int64``, captions by falling length.
         lengths: ``(B,) int64`` tokens of each caption, in the batch's own order.
-        host_lengths: the same on the host.
-        sizes: captions still running at each step; sums to N.
+        host_lengths: ``lengths`` on the CPU.
+        sizes: number of unfinished captions at each step; sums to N.
         captions: ``(N,) int64`` position in ``order`` of each packed token.
         steps: ``(N,) int64`` time step of each packed token.
     """
@@ -75,7 +75,7 @@ class Packing:
         """Pack captions of ``lengths (B,)``, each at least 1.
 
         Args:
-            lengths: lengths on the host, where the order is decided.
+            lengths: lengths on the CPU, where the order is computed.
             device: device of the values to pack.
         """
         order = torch.argsort(lengths, descending=True, stable=True)
@@ -97,19 +97,19 @@ class Packing:
         return self.order[self.captions]
 
     def pack(self, values: Tensor) -> Tensor:
-        """``(B, T)`` in ``order`` to ``(N,)``."""
+        """Pack ``(B, T)``, given in ``order``, to ``(N,)``."""
         return values[self.captions, self.steps]
 
     def unpack(self, packed: Tensor, like: Tensor) -> Tensor:
-        """``(N,)`` to ``(B, T)`` as ``like``, in the batch's own order; 0 on padding."""
+        """Unpack ``(N,)`` to ``(B, T)`` as ``like``, in the batch's own order; 0 in padding."""
         padded = packed.new_zeros(like.shape)
         padded[self.sequences, self.steps] = packed
         return padded
 
     def pack_rows(self, values: Tensor) -> Tensor:
-        """``(B,)`` in ``order``, repeated for each token, ``(N,)``."""
+        """Repeat ``(B,)``, given in ``order``, for each token: ``(N,)``."""
         return values[self.captions]
 
     def sum_by_caption(self, values: Tensor) -> Tensor:
-        """Packed ``(N,)`` to sums ``(B,)`` in the batch's own order."""
+        """Sum packed ``(N,)`` by caption: ``(B,)`` in the batch's own order."""
         return values.new_zeros(len(self.order)).index_add_(0, self.sequences, values)

@@ -1,7 +1,7 @@
-"""Losses and gradients of a batch that goes through a network in parts, one after another.
+"""Compute losses and gradients of a batch in parts, one after another.
 
-Only one part's activations are held at once, and captions of like length are padded together. The
-gradient equals the whole batch's.
+Only one part's activations are in memory, and captions of similar length are padded together. The
+gradient equals the whole batch's gradient.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ IDS = f"{PREFIX}input_ids"
 
 
 def photo_parts(batch: Batch, most: int) -> list[list[int]]:
-    """Numbers of a batch's photos, part by part, with the longest captions first.
+    """Split a batch's photos into parts, the longest captions first.
 
     Args:
         batch: batch of captions.
-        most: positions of prompts and captions, padding included, of a part with several photos.
+        most: maximum positions (prompts, captions and padding) of a part with several photos.
     """
     _, exist = batch.host.caption_tokens()
     lengths, owners = exist.sum(1).tolist(), batch.host.image_index.tolist()
@@ -46,15 +46,15 @@ def photo_parts(batch: Batch, most: int) -> list[list[int]]:
 
 
 def batch_part(batch: Batch, photos: Sequence[int], *, trims: bool = True) -> tuple[Batch, Tensor]:
-    """Some photos of a batch with their captions, without padding that these do not need.
+    """Select photos of a batch with their captions, without unnecessary padding.
 
     Args:
         batch: batch of captions.
-        photos: numbers in the batch.
-        trims: whether to leave out padding before prompts, too.
+        photos: photo numbers in the batch.
+        trims: whether to remove padding before prompts, too.
 
     Returns:
-        The part, and ``(B',) int64`` which of the batch's captions it has.
+        The part, and ``(B',) int64`` indices of its captions in the batch.
     """
     host = batch.host
     part, captions = _part(host, host, photos, trims)
@@ -111,15 +111,15 @@ def part_losses(
     *,
     drops: bool = False,
 ) -> CaptionLosses:
-    """A batch's losses; gradients are computed now, part by part, and handed on going backward.
+    """Return a batch's losses, with gradients computed immediately, part by part.
 
     Args:
         batch: batch of captions.
         parts: see `photo_parts`.
-        losses: losses of a part and ``(B',) int64`` which of the batch's captions it has, with one
+        losses: function from a part and its caption indices ``(B',) int64`` to losses with one
             mean (`CaptionLosses.means`).
-        parameters: trained parameters that the losses depend on.
-        drops: whether there is dropout, whose masks depend on a token's place in its prompt.
+        parameters: trainable parameters that the losses depend on.
+        drops: whether there is dropout, whose masks depend on a token's position in its prompt.
 
     Returns:
         Losses; only ``total`` has a gradient.
@@ -138,7 +138,7 @@ def part_losses(
 
 
 class _Run:
-    """The parts, gone through once. See `part_losses` for the arguments."""
+    """One pass over the parts; for arguments see `part_losses`."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Run:
         self.of_captions: dict[str, Tensor] = {}
 
     def __call__(self) -> tuple[Tensor, list[Tensor | None]]:
-        """The batch's mean and its gradient by parameter."""
+        """Return the batch's mean loss and its gradient by parameter."""
         sums: list[Tensor | None] = [None] * len(self._parameters)
         summed: list[Tensor] = []
         state = torch.get_rng_state()
@@ -198,7 +198,7 @@ def _added(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 class _Handed(torch.autograd.Function):
-    """A scalar whose gradient is known when it is computed."""
+    """Autograd function for a scalar whose gradient is already computed."""
 
     @staticmethod
     def forward(ctx: Any, run: _Run, *parameters: Tensor) -> Tensor:

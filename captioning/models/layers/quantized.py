@@ -1,13 +1,13 @@
-"""Linear layers whose frozen weights are kept in 4 or 8 bits.
+"""Linear layers whose frozen weights are stored in 4 or 8 bits.
 
-transformers quantizes them while it reads a model: all linear layers but the head, of the language
-model and of the image encoder. Norms, embeddings and convolutions stay as they are. Each product is
-of weights that are made dense for it, so a caption's loss does not depend on its batch. (LLM.int8
-of bitsandbytes chooses outliers over the batch, so int8 is torchao's.)
+transformers quantizes them while it loads a model: all linear layers of the language model and
+the image encoder, except the head. Norms, embeddings and convolutions are unchanged. Weights are
+dequantized for each product, so a caption's loss does not depend on its batch. (LLM.int8
+of bitsandbytes selects outliers over the batch, so int8 uses torchao.)
 
-- ``nf4``: four-bit normal floats in blocks of 64, scales quantized in turn (QLoRA; Dettmers et al.,
+- ``nf4``: four-bit normal floats in blocks of 64, with quantized scales (QLoRA; Dettmers et al.,
   2023), by bitsandbytes.
-- ``int8``: whole numbers with a scale a row, by torchao.
+- ``int8``: integers with one scale per row, by torchao.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from captioning.runtime.files import read_json
 log = logging.getLogger(__name__)
 
 Kind = Literal["nf4", "int8"]
-# Types of devices that each kind computes on.
+# Device types that support each kind.
 DEVICES = {"nf4": ("cpu", "cuda", "xpu"), "int8": ("cpu", "cuda")}
 
 
 def reading_options(kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
-    """Options of transformers' ``from_pretrained`` that quantize a model on the CPU.
+    """Return options of transformers' ``from_pretrained`` that quantize a model on the CPU.
 
-    There, so that equal files give equal bits whatever the training's device.
+    On the CPU, equal files give equal bits whatever the training device.
 
     Args:
-        kind: kind of the weights.
-        dtype: dtype of the products.
+        kind: kind of quantization.
+        dtype: data type of the products.
 
     Raises:
         ModuleNotFoundError: a package of the extra ``quantize`` is not installed.
@@ -61,26 +61,26 @@ def reading_options(kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def check_quantizable(folder: Path, kind: Kind, name: str) -> None:
-    """Refuse a model that has been quantized already.
+    """Raise an error if a model is quantized already.
 
     Raises:
-        SettingError: such a model.
+        SettingError: the model is quantized.
     """
     if "quantization_config" in read_json(folder / "config.json"):
         raise SettingError(
             "model.quantize",
-            f"got {kind}, and the weights of {name} are quantized already",
-            "set model.quantize=null, or give the model before its quantization",
+            f"is {kind}, but the weights of {name} are quantized already",
+            "set model.quantize=null, or give the unquantized model",
         )
 
 
 def quantized_layers(network: nn.Module) -> dict[str, Any]:
-    """Linear layers with quantized weights, by name."""
+    """Return linear layers with quantized weights, by name."""
     return {n: layer for n, layer in network.named_modules() if is_quantized(layer)}
 
 
 def is_quantized(layer: nn.Module) -> bool:
-    """Whether a layer is linear and its weights are quantized."""
+    """Whether a layer is linear and has quantized weights."""
     if not isinstance(layer, nn.Linear):
         return False
     of_torchao = type(layer.weight).__module__.startswith("torchao.")
@@ -88,22 +88,22 @@ def is_quantized(layer: nn.Module) -> bool:
 
 
 def check_training(kind: Kind, trainer: Any) -> None:
-    """Refuse a device or a strategy that cannot train beside quantized weights.
+    """Raise an error if device or strategy do not support quantized weights.
 
     Args:
-        kind: kind of the weights.
-        trainer: Lightning's.
+        kind: kind of quantization.
+        trainer: Lightning's trainer.
 
     Raises:
-        SettingError: such a trainer.
+        SettingError: the trainer is not supported.
     """
     device, strategy = trainer.strategy.root_device.type, type(trainer.strategy).__name__
     refused = {
-        f"computes on {', '.join(DEVICES[kind])}, and this run's device is {device}": (
+        f"needs a device of {', '.join(DEVICES[kind])}, but this run uses {device}": (
             device not in DEVICES[kind],
             "set trainer.accelerator=cpu",
         ),
-        "weights cannot be divided among processes": (
+        "weights cannot be sharded over processes": (
             strategy == "ModelParallelStrategy",
             "choose another trainer than fsdp",
         ),
@@ -111,7 +111,7 @@ def check_training(kind: Kind, trainer: Any) -> None:
             str(trainer.precision).endswith("-true") and trainer.precision != "32-true",
             "set model.weights=bfloat16 and trainer.precision=32-true",
         ),
-        "weights have no average": (
+        "weights cannot be averaged": (
             any(hasattr(callback, "_average_model") for callback in trainer.callbacks),
             "set ema_decay=null",
         ),
@@ -123,7 +123,7 @@ def check_training(kind: Kind, trainer: Any) -> None:
 
 
 def prepare(network: Any, kind: Kind, name: str) -> None:
-    """Check layers quantized by transformers; they compute the same in training and search.
+    """Check layers that transformers quantized; make training and search compute equally.
 
     Raises:
         SettingError: no layer is quantized.
@@ -132,24 +132,24 @@ def prepare(network: Any, kind: Kind, name: str) -> None:
     if not layers:
         raise SettingError(
             "model.quantize",
-            f"got {kind}, and transformers quantizes no layer of {type(network).__name__} ({name})",
-            "set model.quantize=null, or take another model",
+            f"is {kind}, but transformers quantizes no layer of {type(network).__name__} ({name})",
+            "set model.quantize=null, or use another model",
         )
     stored = sum(value.nbytes for layer in layers.values() for value in stored_tensors(layer))
     size = sum(layer.in_features * layer.out_features for layer in layers.values())
     log.info(
-        f"model.quantize={kind}: {len(layers)} linear layers keep their weights in "
-        f"{stored / 2**20:,.1f} MiB ({8 * stored / size:.1f} bits each); the head, embeddings and "
-        "norms stay as they are"
+        f"model.quantize={kind}: the weights of {len(layers)} linear layers take "
+        f"{stored / 2**20:,.1f} MiB ({8 * stored / size:.1f} bits each); head, embeddings and "
+        "norms are not quantized"
     )
     for layer in layers.values():
-        # bitsandbytes would search on some processors with other kernels, which round in bfloat16.
+        # On some CPUs bitsandbytes would use other kernels in search, which round to bfloat16.
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
 
 
 def dense_weight(layer: Any) -> Tensor:
-    """A layer's weights ``(out, in)``, dense whether they are quantized or not."""
+    """Return a layer's dense weights ``(out, in)``, dequantized if needed."""
     weight = layer.weight
     if (state := getattr(layer, "quant_state", None)) is not None:
         functional: Any = importlib.import_module("bitsandbytes.functional")
@@ -158,13 +158,13 @@ def dense_weight(layer: Any) -> Tensor:
 
 
 def weight_type(layer: Any) -> torch.dtype:
-    """Type of a layer's dense weights."""
+    """Return the data type of a layer's dense weights."""
     state = getattr(layer, "quant_state", None)
     return layer.weight.dtype if state is None else state.dtype
 
 
 def stored_tensors(layer: Any) -> list[Tensor]:
-    """The tensors that store a quantized layer's weights."""
+    """Return the tensors that store a quantized layer's weights."""
     weight = layer.weight
     if (state := getattr(layer, "quant_state", None)) is not None:
         inner = getattr(state, "state2", None)
@@ -174,10 +174,10 @@ def stored_tensors(layer: Any) -> list[Tensor]:
 
 
 def make_dense(network: Any) -> None:
-    """Give a network dense weights in the place of quantized ones, in place.
+    """Replace a network's quantized weights by dense weights, in place.
 
     Args:
-        network: network of transformers, or a part of one.
+        network: network of transformers, or a part of a network.
     """
     for name, layer in quantized_layers(network).items():
         weight = dense_weight(layer).detach().clone()
@@ -197,7 +197,7 @@ def make_dense(network: Any) -> None:
 
 
 def is_of_quantized(name: str, layers: Container[str]) -> bool:
-    """Whether a tensor of a model's ``state_dict`` stores a quantized layer's weights.
+    """Whether a tensor of a ``state_dict`` stores a quantized layer's weights.
 
     Args:
         name: name of the tensor, such as ``"q_proj.weight.absmax"``.

@@ -1,4 +1,4 @@
-"""The part of an image-to-text model that speaks: captions, one token more, or its own search."""
+"""Text-generating part of an image-to-text model: whole captions, steps, or its own search."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from captioning.runtime.model_folder import memory_key
 
 Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]
-# What a caption's token has in an input by token; see `captioning.vision.prompt_tensors`.
+# Value of a caption's token in an input by token; see `captioning.vision.prompt_tensors`.
 CAPTION = ".caption"
 NEXT = "next_sequence_length"
-# What stays for the tokens after the first, beside inputs by token.
+# Inputs that stay for the tokens after the first, besides inputs by token.
 STAYING = ("attention_mask", "position_ids", "encoder_hidden_states", "encoder_attention_mask")
-# Their decoders attend to the encoder's pooled states, which the network's outputs leave out.
+# Networks whose decoders attend to the encoder's pooled states, which the outputs leave out.
 POOLED = ("pp_formulanet",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakerState(AbstractDecoderState):
-    """The memory of G hypotheses.
+    """Decoder memory of G hypotheses.
 
     Attributes:
-        inputs: inputs of the network's next call, beside tokens; before the first token those of
+        inputs: inputs of the network's next call besides tokens; before the first token those of
             the I photos.
-        cache: cache of transformers, or None before the first token.
+        cache: transformers cache, or None before the first token.
     """
 
     inputs: Inputs
     cache: Any = None
 
     def select(self, index: Tensor) -> SpeakerState:
-        """Hypotheses by index; the memory that they come from stays as it is."""
+        """Select hypotheses by index; the original memory stays unchanged."""
         if self.cache is None:
-            raise ValueError("a search reads the first token of each image before it selects")
+            raise ValueError("a search must read the first token of each image before it selects")
         inputs = {name: _selected(name, value, index) for name, value in self.inputs.items()}
         cache = _copied(self.cache)
         cache.reorder_cache(index)
@@ -52,16 +52,16 @@ class SpeakerState(AbstractDecoderState):
 
 
 def _selected(name: str, value: Any, index: Tensor) -> Any:
-    """Rows of an input; positions may have axes in front (Qwen-VL) or stand for all rows."""
+    """Select rows of an input; positions may have leading axes (Qwen-VL) or serve all rows."""
     dim = value.dim() - 2 if name == "position_ids" else 0
     rows = torch.zeros_like(index) if value.shape[dim] == 1 else index
     return value.index_select(dim, rows)
 
 
 def _copied(cache: Any) -> Any:
-    """A cache of transformers that can be changed in place; the old one stays.
+    """Copy a transformers cache so that it can be changed in place.
 
-    Searches may go back to a memory, but layers and ``reorder_cache`` change it.
+    Searches may return to an earlier memory, but layers and ``reorder_cache`` change it.
     """
     new = copy.copy(cache)
     for name, value in vars(cache).items():
@@ -70,7 +70,7 @@ def _copied(cache: Any) -> Any:
 
 
 def _copied_part(part: Any, *, is_state: bool = False) -> Any:
-    """Keys and values are replaced when they grow; states in dictionaries are written into."""
+    """Copy a part: keys and values are replaced when they grow; states are written in place."""
     if isinstance(part, Tensor):
         return part.clone() if is_state else part
     if isinstance(part, list):
@@ -81,9 +81,9 @@ def _copied_part(part: Any, *, is_state: bool = False) -> Any:
 
 
 def changes_in_place(cache: Any) -> bool:
-    """Whether a cache has recurrent states, into which the network writes.
+    """Whether a cache has recurrent states, which the network writes in place.
 
-    Gradients cannot go through them twice, so captions in training cannot share them.
+    Gradients cannot pass through such states twice, so captions cannot share them in training.
     """
     parts = [*getattr(cache, "layers", ()), *vars(cache).values()]
     states = [getattr(part, "recurrent_states", None) for part in parts]
@@ -92,15 +92,15 @@ def changes_in_place(cache: Any) -> bool:
 
 
 class HeadNotLast(Exception):
-    """A network changes its logits after its last layer, which cannot be left out then."""
+    """The network changes its logits after its last layer, so the layer cannot be skipped."""
 
 
 class Speaker(AbstractStepper[SpeakerState]):
-    """Drives a network of transformers.
+    """Stepper over a network of transformers.
 
     Args:
-        network: decodes by ``input_ids`` or ``inputs_embeds``, or by ``decoder_input_ids``.
-        start_ids: first tokens of a decoder with its own encoder; empty without one.
+        network: network called with ``input_ids``, ``inputs_embeds`` or ``decoder_input_ids``.
+        start_ids: first tokens of a decoder with its own encoder; otherwise empty.
     """
 
     def __init__(self, network: Any, *, start_ids: tuple[int, ...] = ()) -> None:
@@ -112,15 +112,15 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     @property
     def head(self) -> Any:
-        """The last layer, which gives logits; None where the network names none."""
+        """The last layer, which computes logits; None if the network names no such layer."""
         return self.network.get_output_embeddings()
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Here `read`, `read_prompts` and `read_captions` return the `head`'s input.
+        """Within this context `read`, `read_prompts` and `read_captions` return the `head`'s input.
 
         Raises:
-            HeadNotLast: the network does something else with its logits, such as scaling them.
+            HeadNotLast: the network changes its logits further, such as by scaling them.
         """
         head, read = self.head, []
 
@@ -143,15 +143,15 @@ class Speaker(AbstractStepper[SpeakerState]):
             del head.forward
 
     def read(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Tensor:
-        """Logits of captions under teacher forcing.
+        """Return logits of captions with teacher forcing.
 
         Args:
             prompts: prompts of the B captions.
-            captions: ``(B, T) int64`` tokens that are read, without begin token; T may be 0.
+            captions: ``(B, T) int64`` input tokens without begin token; T may be 0.
             exist: ``(B, T) bool``, False on padding.
 
         Returns:
-            ``(B, T + 1, V)``: at each place before the next token.
+            ``(B, T + 1, V)``: logits before each next token.
         """
         number = captions.shape[1] + 1
         if self.start_ids:
@@ -166,11 +166,11 @@ class Speaker(AbstractStepper[SpeakerState]):
     def read_prompts(self, prompts: Inputs, image_index: Tensor) -> tuple[Tensor, SpeakerState]:
         """Read the prompts of I photos once for all their captions.
 
-        A photo may take a thousand places and a caption ten, so five captions a photo cost a fifth.
+        A photo may take 1,000 positions and a caption ten, so five captions cost a fifth.
 
         Args:
             prompts: prompts of the I photos.
-            image_index: ``(B,)`` the photo of each caption.
+            image_index: ``(B,)`` photo of each caption.
 
         Returns:
             Logits ``(B, V)`` of the captions' first tokens, and the memory before them, whose
@@ -184,7 +184,7 @@ class Speaker(AbstractStepper[SpeakerState]):
     def read_captions(
         self, first: Tensor, state: SpeakerState, captions: Tensor, exist: Tensor
     ) -> Tensor:
-        """As `read`, after `read_prompts`, whose results are ``first`` and ``state``."""
+        """Continue `read_prompts`, which returned ``first`` and ``state``; otherwise as `read`."""
         if self.start_ids:
             start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
             tokens = torch.cat([start, captions], dim=1)
@@ -203,12 +203,12 @@ class Speaker(AbstractStepper[SpeakerState]):
         return _grown(prompts, captions, exist)
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
-        """Log-probabilities of the next token; the first call reads photos and prompts."""
+        """Return log-probabilities of the next token; the first call reads photos and prompts."""
         logits, state = self.next_logits(tokens, state)
         return functional.log_softmax(logits.float(), dim=-1), state
 
     def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
-        """Logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
+        """Return logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
 
         The first call reads the prompts; its tokens, which stand for them, are ignored.
         """
@@ -218,7 +218,7 @@ class Speaker(AbstractStepper[SpeakerState]):
     def attend_step(
         self, tokens: Tensor, state: SpeakerState
     ) -> tuple[Tensor, SpeakerState, Tensor]:
-        """As `step`, with the cross-attention ``(G, S)``, a mean over layers and heads.
+        """Make a `step`, with the cross-attention ``(G, S)`` averaged over layers and heads.
 
         S are the states of the photo, or of photo and prompt, that the network reads.
         """
@@ -258,7 +258,7 @@ class Speaker(AbstractStepper[SpeakerState]):
     def _read_on(
         self, tokens: Tensor, exist: Tensor, state: SpeakerState
     ) -> tuple[Any, SpeakerState]:
-        """The network's outputs for further tokens ``(G, T)``, and the memory after them."""
+        """Return the network's outputs for further tokens ``(G, T)``, and the memory after them."""
         inputs = _grown(state.inputs, tokens, exist)
         outputs = self._called(
             inputs["input_ids"],
@@ -286,7 +286,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         )
 
     def _new_cache(self) -> Any:
-        """An empty memory, as ``generate`` hands in: some networks return none otherwise."""
+        """Create an empty cache as ``generate`` does; some networks return none otherwise."""
         supports: Any = getattr(self.network, "_supports_default_dynamic_cache", None)
         if supports is None or not supports():
             return None
@@ -315,7 +315,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         return outputs, SpeakerState(inputs=after, cache=getattr(outputs, memory_key()))
 
     def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
-        """The outputs of a decoder whose encoder's states are known."""
+        """Return the outputs of a decoder whose encoder states are known."""
         outputs: Any = importlib.import_module("transformers.modeling_outputs")  # slow
         inputs = {name: value for name, value in inputs.items() if name != "input_ids"}
         states = inputs.pop("states")
@@ -334,7 +334,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         )
 
     def start(self, prompts: Inputs) -> SpeakerState:
-        """The memory before the first token of I prompts."""
+        """Return the memory before the first token of I prompts."""
         inputs = dict(prompts)
         if self.start_ids:
             return SpeakerState(inputs=inputs)
@@ -351,7 +351,7 @@ class Speaker(AbstractStepper[SpeakerState]):
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
     ) -> Generated:
-        """Captions by the network's own search.
+        """Generate captions with the network's own search.
 
         Args:
             state: the memory before the first token.
@@ -391,7 +391,7 @@ class Speaker(AbstractStepper[SpeakerState]):
 
 
 def _grown(inputs: Inputs, tokens: Tensor, exist: Tensor) -> Inputs:
-    """The inputs with places more for ``tokens (G, T)``, of which some are padding."""
+    """Extend the inputs by ``tokens (G, T)``, some of which are padding."""
     grown, number = dict(inputs), tokens.shape[1]
     grown["input_ids"] = torch.cat([inputs["input_ids"], tokens], dim=1)
     if "attention_mask" in inputs:
@@ -408,13 +408,13 @@ def _grown(inputs: Inputs, tokens: Tensor, exist: Tensor) -> Inputs:
 
 
 def _by_token(inputs: Inputs) -> list[tuple[str, Tensor]]:
-    """Inputs with a place for each token but the tokens themselves and their mask."""
+    """Return the inputs with a value per token, except the tokens and their mask."""
     names = [name.removesuffix(CAPTION) for name in inputs if name.endswith(CAPTION)]
     return [(name, inputs[name]) for name in names if name != "attention_mask"]
 
 
 def _without_captions(inputs: Inputs) -> Inputs:
-    """The inputs of a network's call."""
+    """Return the inputs for a network call, without values for captions."""
     return {name: value for name, value in inputs.items() if not name.endswith(CAPTION)}
 
 

@@ -1,4 +1,4 @@
-"""Second parameters as in `torch.nn.LSTMCell`, which act only in their sum with the first."""
+"""Second parameters as in `torch.nn.LSTMCell`, which only act in the sum with the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 
 class _Twin(nn.Module):
-    """Adds a second parameter to a layer's own, to some of its last dimension."""
+    """Adds a second parameter to part of the last dimension of a layer's parameter."""
 
     def __init__(self, second: Tensor, *, before: int, after: int) -> None:
         super().__init__()
@@ -17,24 +17,24 @@ class _Twin(nn.Module):
         self.padding = (before, after)
 
     def forward(self, first: Tensor) -> Tensor:
-        """The sum, of the shape of ``first``."""
+        """Return the sum, in the shape of ``first``."""
         return first + functional.pad(self.second, self.padding)
 
 
 def add_twin(
     layer: nn.Module, name: str, *, bound: float, start: int = 0, stop: int | None = None
 ) -> None:
-    """Let a layer's parameter be the sum of itself and a second one.
+    """Replace a layer's parameter by the sum of itself and a second parameter.
 
-    A gradient step moves the sum twice as far, and each counts in the gradient's norm.
+    A gradient step moves the sum twice as far, and both count in the gradient's norm.
 
     Args:
-        layer: has the parameter; its state then has ``parametrizations.NAME.original`` and
-            ``parametrizations.NAME.0.second`` in the place of ``NAME``.
-        name: the parameter's name.
-        bound: the second one is drawn evenly from [-``bound``, ``bound``].
-        start: it is added from this place of the last dimension on.
-        stop: and up to this one; None: to its end.
+        layer: layer with the parameter; its state then has ``parametrizations.NAME.original`` and
+            ``parametrizations.NAME.0.second`` instead of ``NAME``.
+        name: name of the parameter.
+        bound: the second parameter is drawn uniformly from [-``bound``, ``bound``].
+        start: first index of the last dimension to which it is added.
+        stop: end index; None: the end of the dimension.
     """
     first: Tensor = getattr(layer, name)
     size = first.shape[-1]

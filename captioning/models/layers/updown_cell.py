@@ -1,4 +1,4 @@
-"""The two-LSTM recurrence of UpDown, trained with one hand-written backward pass.
+"""UpDown's two-LSTM recurrence, with a hand-written backward pass.
 
 Anderson et al., "Bottom-Up and Top-Down Attention", equations 1-7:
 
@@ -6,10 +6,10 @@ Anderson et al., "Bottom-Up and Top-Down Attention", equations 1-7:
     a_t  = softmax(w . tanh(W_k v_i + W_q h1_t))           attention over regions
     h2_t = LSTM([sum_i a_ti v_i, h1_t], h2_{t-1})          language LSTM
 
-Some products that autograd would repeat at every time step are computed once a batch: those with
+Products that autograd would repeat at every time step are computed once per batch: those with
 ``x_t`` and ``mean(v)``, the keys ``W_k v``, and every weight gradient (one matrix product over all
-tokens in place of one per step). Captions are packed: sorted by length, so that step ``t`` touches
-only those still running. ``tanh(u)`` is computed as ``2 sigmoid(2u) - 1``, which is faster on CPUs;
+tokens instead of one per step). Captions are packed and sorted by length, so that step ``t``
+only computes unfinished captions. ``tanh(u)`` is computed as ``2 sigmoid(2u) - 1``, faster on CPUs;
 the constant cancels in the softmax.
 """
 
@@ -45,7 +45,7 @@ class CellWeights:
 
 
 def lstm_gates(gates: Tensor, c_prev: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """LSTM's elementwise half. ``gates (G, 4H)`` are overwritten by their activations.
+    """Compute an LSTM's elementwise operations; ``gates (G, 4H)`` become activations in place.
 
     Returns:
         ``h``, ``c`` and ``tanh(c)``, each ``(G, H)``.
@@ -66,7 +66,7 @@ def lstm_gates(gates: Tensor, c_prev: Tensor | None) -> tuple[Tensor, Tensor, Te
 def _lstm_gates_backward(
     gates: Tensor, tanh_c: Tensor, c_prev: Tensor | None, dh: Tensor, dc: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of `lstm_gates`: ``(G, 4H)`` before the activations, and of the former cell."""
+    """Return gradients of `lstm_gates`: ``(G, 4H)`` before activation, and of the previous cell."""
     hidden = tanh_c.shape[1]
     i, f, o, g = gates.split(hidden, dim=1)
     dc = dc.addcmul(dh * o, 1 - tanh_c * tanh_c)
@@ -85,7 +85,7 @@ def _lstm_gates_backward(
 
 @dataclass(slots=True)
 class _Tape:
-    """All that the backward pass needs, in packed order (N tokens)."""
+    """Values that the backward pass needs, in packed order (N tokens)."""
 
     keys: Tensor  # (B, R, A) doubled keys, one copy per caption
     values: Tensor  # (B, R, D)
@@ -115,7 +115,7 @@ class _Tape:
 
 
 class _Steps:
-    """Packed slices: ``now(t)``, the tokens of step t; ``last(t)``, their rows one step before."""
+    """Packed slices: ``now(t)``: tokens of step t; ``last(t)``: their rows one step before."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
@@ -140,7 +140,7 @@ def _rows(tensor: Tensor | None, where: slice | None) -> Tensor | None:
 
 
 def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
-    """One time step; returns ``h2`` of the captions still running."""
+    """Make one time step; return ``h2`` of the unfinished captions."""
     now, last, size = steps.now(step), steps.last(step), steps.sizes[step]
     dim, hidden = tape.dim, tape.hidden
     if step:
@@ -168,7 +168,7 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
 
 
 class _Gradients:
-    """Running gradients of the backward pass, and packed ones for the final weight gradients."""
+    """Gradients accumulated in the backward pass, and packed ones for the weight gradients."""
 
     def __init__(self, tape: _Tape, weights: _Cast) -> None:
         num, batch = tape.act1.shape[0], tape.keys.shape[0]
@@ -206,9 +206,9 @@ def _backward_step(tape: _Tape, w: _Cast, d: _Gradients, steps: _Steps, step: in
 
 
 def _attend_backward(tape: _Tape, w: _Cast, d: _Gradients, now: slice, size: int) -> Tensor:
-    """Gradient ``(size, A)`` of the queries; adds to those of keys and score."""
+    """Return the gradient ``(size, A)`` of the queries; add to those of keys and score."""
     alpha = tape.alphas[now]
-    # The squashed sums are computed again, because reading them from memory costs as much.
+    # The squashed sums are recomputed, because reading them from memory takes as long.
     squash = squashed(tape.keys[:size], tape.queries(now, w))
     dalpha = torch.bmm(tape.values[:size], d.context[now].unsqueeze(2)).squeeze(2).to(alpha.dtype)
     dscore = alpha * (dalpha - (alpha * dalpha).sum(1, keepdim=True))
@@ -220,7 +220,7 @@ def _attend_backward(tape: _Tape, w: _Cast, d: _Gradients, now: slice, size: int
 
 
 class _Recurrence(torch.autograd.Function):
-    """Packed UpDown recurrence; see `recurrence` for shapes."""
+    """Autograd function of the packed UpDown recurrence; see `recurrence` for shapes."""
 
     @staticmethod
     def forward(
@@ -293,7 +293,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 class _Cast:
-    """The weights in the dtype of the matrix products; score and bias stay in full precision."""
+    """Weights in the data type of the matrix products; score and bias keep full precision."""
 
     def __init__(self, weights: tuple[Tensor, ...] | list[Tensor], dtype: torch.dtype) -> None:
         hidden, query, score, language, bias = weights
@@ -302,12 +302,12 @@ class _Cast:
 
 
 def squashed(keys2: Tensor, query: Tensor) -> Tensor:
-    """``sigmoid(2 (k + q))``, from doubled keys ``(..., R, A)`` and plain queries ``(..., A)``."""
+    """Return ``sigmoid(2 (k + q))``, from doubled keys ``(..., R, A)`` and queries ``(..., A)``."""
     return (keys2 + query.to(keys2.dtype).mul(2).unsqueeze(-2)).sigmoid_()
 
 
 def attend(squash: Tensor, score: Tensor, hidden_regions: Tensor | None) -> Tensor:
-    """Attention weights ``(..., R)``, zero where ``hidden_regions`` is True."""
+    """Return attention weights ``(..., R)``, zero where ``hidden_regions`` is True."""
     scores = squash @ (2 * score)
     if hidden_regions is not None:
         scores = scores.masked_fill_(hidden_regions, float("-inf"))
@@ -317,7 +317,7 @@ def attend(squash: Tensor, score: Tensor, hidden_regions: Tensor | None) -> Tens
 def _values_gradient(
     alphas: Tensor, dcontext: Tensor, index: Tensor, sizes: tuple[int, ...], num_images: int
 ) -> Tensor:
-    """Sum over time of ``alpha_t dcontext_t^T`` for each image, as ``(I, R, D)``."""
+    """Return the sum over time of ``alpha_t dcontext_t^T`` for each image, ``(I, R, D)``."""
     batch, steps = sizes[0], len(sizes)
     weights = dcontext.new_zeros((batch, steps, alphas.shape[1]))
     context = dcontext.new_zeros((batch, steps, dcontext.shape[1]))
@@ -342,17 +342,17 @@ def recurrence(
 ) -> Tensor:
     """Run UpDown's recurrence over a packed batch.
 
-    Matrix products run in the autocast dtype when autocast is on, and in float32 otherwise;
+    Matrix products use the autocast data type if autocast is on, otherwise float32;
     cell states and the softmax are always float32.
 
     Args:
-        gates_x: ``(N, 4H)`` attention LSTM's products with words and mean feature, bias added; N
+        gates_x: ``(N, 4H)`` attention LSTM's products with words and mean feature plus bias; N
             tokens in time-major packed order: all first tokens, then all second tokens, ...
         keys: ``(I, R, A)`` projected regions ``W_k v``.
         values: ``(I, R, D)`` regions.
         mask: ``(I, R) bool``, True where a region exists, or None.
         index: ``(B,) int64`` image of each caption, captions sorted by falling length.
-        sizes: number of captions still running at each step; sums to N.
+        sizes: number of unfinished captions at each step; sums to N.
         weights: the parameters.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Loads weights of BART and of VL-BART into CIC-BART."""
+"""Load weights of BART and VL-BART into CIC-BART."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import damage_named, load_network, model_folder
 from captioning.vision.backbones import read_weights
 
-# The authors' name of a module -> ours, below ``model.encoder.visual_embedding``.
+# The authors' module name -> this project's name, below ``model.encoder.visual_embedding``.
 VISUAL = {
     "feat_embedding.0": "features",
     "absolute_vis_pos_embedding.0": "places",
@@ -29,7 +29,7 @@ WORD_EMBEDDING_ALIASES = (
     f"{VISUAL_PREFIX}obj_order_embedding.weight",
     "lm_head.weight",
 )
-# Created at loading, or of old versions of transformers.
+# Tensors created at loading, or by old versions of transformers.
 NOT_NEEDED = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
 
 
@@ -43,13 +43,13 @@ def build_bart(
     max_positions: int,
     dropout: float,
 ) -> BartForConditionalGeneration:
-    """A BART of random weights.
+    """Build a BART with random weights.
 
     Args:
-        tokenizer: whose vocabulary it has.
+        tokenizer: tokenizer that defines the vocabulary.
         hidden_size: D.
         num_layers, num_heads, intermediate_size: sizes of the encoder, and of the decoder.
-        max_positions: tokens that either can read.
+        max_positions: maximum tokens of encoder and decoder.
         dropout: dropout of states, of attention and inside feed-forward layers.
     """
     config = BartConfig(
@@ -73,30 +73,30 @@ def build_bart(
 
 
 def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForConditionalGeneration:
-    """A BART of transformers, from safetensors alone, with room for the control tokens.
+    """Load a transformers BART from safetensors only, with rows for the control tokens.
 
     Args:
         name: hub name or folder.
-        vocabulary: V of the tokenizer; the model has as many tokens, or lacks the control tokens.
+        vocabulary: V of the tokenizer; the model must have V tokens, or V minus control tokens.
         dropout: see `build_bart`.
 
     Raises:
-        FileNotFoundError: no such folder, or no safetensors in it.
-        ValueError: weights of another architecture, or of another vocabulary.
+        FileNotFoundError: the folder or its safetensors file does not exist.
+        ValueError: another architecture, or another vocabulary.
         ConnectionError: the hub cannot be reached.
     """
     folder = model_folder(name, instead="a BART of your own sizes (model.pretrained=null)")
     with damage_named(name):
         kind = read_json(folder / "config.json").get("model_type")
     if kind != "bart":
-        raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
+        raise ValueError(f"{name} is {kind!r}, not BART; give a model such as bart-base")
     network, options = BartForConditionalGeneration, _dropouts(dropout)
     bart = load_network(network, folder, name=name, kind="a BART that writes", **options)
     vocabulary_size = bart.config.vocab_size
     if vocabulary_size not in (vocabulary, vocabulary - 200):
         raise ValueError(
-            f"{name}: a BART of {vocabulary_size} tokens, the tokenizer has {vocabulary}, of which "
-            "200 are control tokens: give the tokenizer that belongs to its weights"
+            f"{name} has {vocabulary_size} tokens, but the tokenizer has {vocabulary}, of which "
+            "200 are control tokens: use the tokenizer that belongs to the model"
         )
     if vocabulary_size != vocabulary:
         bart.resize_token_embeddings(vocabulary, mean_resizing=False)
@@ -106,16 +106,16 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
 def load_vl_bart(
     path: str | Path, *, bart: BartForConditionalGeneration, visual: nn.Module
 ) -> None:
-    """Put a checkpoint of VL-BART or CIC-BART (the authors' layout) into a model, in place.
+    """Load a checkpoint of VL-BART or CIC-BART (the authors' layout) into a model, in place.
 
     Args:
-        path: ``.pth`` (a state dict, nothing else is loaded) or ``.safetensors``.
-        bart: gets all tensors except the visual embedding's.
+        path: ``.pth`` file (only a state dict is read) or ``.safetensors`` file.
+        bart: model that receives all tensors except the visual embedding's.
         visual: a `captioning.models.cic_bart.VisualEmbedding`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a checkpoint, or of other sizes or another vocabulary.
+        FileNotFoundError: the file does not exist.
+        ValueError: another kind of checkpoint, other sizes or another vocabulary.
     """
     checkpoint = _renamed(read_weights(Path(path)))
     model_tensors = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
@@ -129,14 +129,14 @@ def load_vl_bart(
     if unmatched:
         problem = "lacks" if unmatched[0] in needed else "has a further"
         raise ValueError(
-            f"{path}: {problem} {unmatched[0]} ({len(unmatched)} such tensors): not a VL-BART "
-            "whose regions have one layer norm, or one of another number of layers"
+            f"{path} {problem} {unmatched[0]} ({len(unmatched)} such tensors): give a VL-BART "
+            "whose regions have one layer norm, with the model's number of layers"
         )
     for name in sorted(needed):
         if checkpoint[name].shape != model_tensors[name].shape:
             raise ValueError(
-                f"{path}: {name} is {tuple(checkpoint[name].shape)}, in this model "
-                f"{tuple(model_tensors[name].shape)}: choose the sizes, features and tokenizer of "
+                f"{path}: {name} has shape {tuple(checkpoint[name].shape)}, but the model has "
+                f"{tuple(model_tensors[name].shape)}: choose sizes, features and tokenizer of "
                 "the weights"
             )
     for name in needed:
@@ -148,7 +148,7 @@ def _dropouts(share: float) -> dict[str, Any]:
 
 
 def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint's names as ``bart.NAME`` and ``visual.NAME``, without aliases."""
+    """Rename the checkpoint's tensors to ``bart.NAME`` and ``visual.NAME``, without aliases."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
         name = name.replace("model.vis_encoder.", "model.encoder.")

@@ -1,4 +1,4 @@
-"""The weighted mean of losses."""
+"""Weighted mean of losses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LEAST = 1e-8  # a sum of weights that is divided by, where all of them are 0
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """``sum(weights * losses) / sum(weights)``, a scalar.
+    """Return ``sum(weights * losses) / sum(weights)``, a scalar.
 
-    So a batch with down-weighted captions makes as large an update as any other: the other captions
-    gain the weight that these lose. 0 where all weights are 0.
+    A batch with down-weighted captions thus makes as large an update as any other batch: other
+    captions gain the weight that these lose. 0 if all weights are 0.
 
     Args:
         losses: ``(N,)``.
-        weights: ``(N,)`` in [0, 1]; None where all are 1.
+        weights: ``(N,)`` in [0, 1]; None: all 1.
     """
     if weights is None:
         return losses.mean()
@@ -28,12 +28,12 @@ def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def product(*weights: Tensor | None) -> Tensor | None:
-    """The weights of the same losses by several rules, multiplied; None stands for weights of 1."""
+    """Multiply the weights that several rules give to the same losses; None means weights of 1."""
     given = [factor for factor in weights if factor is not None]
     return reduce(Tensor.mul, given) if given else None
 
 
 def mean_of(losses: Tensor, weights: Tensor | None) -> Mean:
-    """`weighted_mean` with its denominator."""
+    """Return the `weighted_mean` with its denominator."""
     value = weighted_mean(losses, weights)
     return Mean(value=value, number=len(losses), weights=weights)

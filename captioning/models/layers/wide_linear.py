@@ -1,4 +1,4 @@
-"""Products of few rows with large matrices, which a search computes at every step."""
+"""Fast products of few rows with large matrices, which a search needs at every step."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Columns at a time if there are very many, so that their weights and products stay in the cache.
+# Columns per block if there are very many, so that weights and products stay in the cache.
 BLOCK = 1024
 MAX_ROWS = 1024
 
 
 def wide_linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``rows @ weight.T + bias`` without gradients; up to 1.6 times as fast on CPUs.
+    """Compute ``rows @ weight.T + bias`` without gradients; up to 1.6 times as fast on CPUs.
 
-    Matrix libraries are slow at few rows by many columns. So the transposed product is computed,
-    many rows by few columns, block by block where the result is too large for the cache.
+    Matrix libraries are slow for few rows by many columns. The function computes the transposed
+    product, many rows by few columns, in blocks if the result is too large for the cache.
 
     Args:
         rows: ``(G, D)`` float.
@@ -23,7 +23,7 @@ def wide_linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
         bias: ``(V,)`` or None.
 
     Returns:
-        ``(G, V)``, as `torch.nn.functional.linear` up to rounding; not always contiguous.
+        ``(G, V)``, equal to `torch.nn.functional.linear` up to rounding; not always contiguous.
     """
     on_processor = rows.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
     if not on_processor or len(rows) > MAX_ROWS:

@@ -48,7 +48,7 @@ def arrow_errors(file: str) -> Iterator[None]:
         raise FileNotFoundError(f"{file}: no such file") from error
     except (arrow().ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
         reason = (str(error).splitlines() or ["not enough memory"])[0][:200]
-        raise ValueError(f"{file} cannot be read ({reason}); download it again") from error
+        raise ValueError(f"{file}: cannot be read ({reason}); download it again") from error
 
 
 def read_row(file: str, column: str, name: str) -> bytes:
@@ -87,7 +87,7 @@ def open_table(file: str) -> Any:
     source = pa.memory_map(file)
     begin = source.read(len(_MAGIC))
     if begin.startswith(_FEATHER_1):
-        raise ValueError(f"{file} is Feather version 1, which is not supported; write version 2")
+        raise ValueError(f"{file}: Feather version 1 is not supported; write version 2")
     is_file = begin == _MAGIC
     source.seek(0)
     reader: Callable[[Any], Any] = pa.ipc.open_file if is_file else pa.ipc.open_stream
@@ -140,7 +140,7 @@ def _group_value(file: str, column: str, row: int) -> bytes | None:
 
 def _column(table: Any, file: str, column: str) -> Any:
     if column not in table.column_names:
-        raise ValueError(f"{file} has no column {column!r}; choose from {table.column_names}")
+        raise ValueError(f"{file}: no column {column!r}; choose from {table.column_names}")
     return table[column]
 
 

@@ -69,5 +69,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path, tokenizer: WordTokenizer, dam
         data[5] ^= 1
     path.write_bytes(data)
     number = len(CAPTIONS) + (damage == "other")
-    with pytest.raises(ValueError, match=r"tokens\.bin: damaged"):
+    with pytest.raises(ValueError, match=r"tokens\.bin is damaged"):
         TokenTable.open(path, number=number)

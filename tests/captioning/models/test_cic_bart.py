@@ -275,15 +275,17 @@ def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
 def test_wrong_input_is_refused(folder: Path) -> None:
     model, batch = build("cic_bart"), make_batch()
     outside = (*CONTROLS[:4], Control(regions=(2,)), CONTROLS[5])
-    with pytest.raises(ValueError, match=r"'i3': a control asks for region 2, and the image has 2"):
+    with pytest.raises(
+        ValueError, match=r"'i3': the control signal requests region 2, but the image has 2"
+    ):
         model.losses(replace(batch, controls=outside))
-    with pytest.raises(ValueError, match="needs the boxes of regions"):
+    with pytest.raises(ValueError, match="needs regions with boxes"):
         model.losses(replace(batch, extras={}))
     with pytest.raises(ValueError, match="needs cached features or a backbone"):
         model.losses(replace(batch, regions=None))
     long = batch.tokens[:, 1:2].expand(-1, 30)
     tokens = torch.cat([batch.tokens[:, :1], long], dim=1)
-    with pytest.raises(ValueError, match=r"a caption of 30 tokens.* longer than the model's 24"):
+    with pytest.raises(ValueError, match=r"a caption of 30 tokens.* exceeds the model's 24"):
         model.losses(replace(batch, tokens=tokens, token_mask=torch.ones_like(tokens) > 0))
     wordy = (replace(CONTROLS[0], verbs=("runs",) * 18), *CONTROLS[1:])
     with pytest.raises(ValueError, match="a control of 26 tokens"):
@@ -291,7 +293,7 @@ def test_wrong_input_is_refused(folder: Path) -> None:
     state, words = model.start(batch), torch.zeros(4, dtype=torch.long)
     for _ in range(24):
         _, state = model.step(words, state)
-    with pytest.raises(ValueError, match=r"longer than the model's 24 places: lower search\.max"):
+    with pytest.raises(ValueError, match=r"exceeds the model's 24 positions: lower search\.max"):
         model.step(words, state)
     with pytest.raises(ValueError, match="tokenizer=words_control"):
         cic_bart(tokenizer=tokenizer())

@@ -293,7 +293,7 @@ def test_filled_contexts_of_weight_0_or_none_count_nothing() -> None:
     [
         ({"reduction": "mean"}, "token_mean or caption_sum"),
         ({"word_dropout": 1.0}, r"word_dropout must be in \[0, 1\)"),
-        ({"objects": "nowhere.txt"}, "no such file"),
+        ({"objects": "nowhere.txt"}, "does not exist"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict, message: str) -> None:

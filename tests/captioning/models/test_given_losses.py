@@ -30,7 +30,7 @@ def test_losses_of_each_caption_are_taken(further: dict[str, torch.Tensor]) -> N
     [
         (
             {"per_sample": TOTAL},
-            r"Mine: per_sample of .* one value a caption, \(3,\): got a .*\(\)",
+            r"Mine: per_sample of .* one value per caption, \(3,\): got a .*\(\)",
         ),
         ({"per_sample": EACH[:, None]}, r"per_sample .*got a tensor \(3, 1\)"),
         ({"per_sample": None}, "per_sample .*got NoneType"),
@@ -48,14 +48,14 @@ def test_losses_of_another_shape_are_refused(given: dict[str, Any], message: str
     ("losses", "shown"), [(TOTAL, r"a tensor \(\)"), (None, "NoneType"), ({}, "dict")]
 )
 def test_what_is_no_loss_of_captions_is_refused(losses: Any, shown: str) -> None:
-    with pytest.raises(ValueError, match=rf"Mine must give captioning\.types\..*got {shown}"):
+    with pytest.raises(ValueError, match=rf"Mine must return captioning\.types\..*got {shown}"):
         check_losses(losses, 3, by=Mine())
 
 
 def test_a_step_tells_whose_losses_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trainable(build("updown"))
     monkeypatch.setattr(UpDown, "losses", lambda self, batch: torch.tensor(1.0))
-    with pytest.raises(ValueError, match="UpDown must give"):
+    with pytest.raises(ValueError, match="UpDown must return"):
         model.training_step(make_batch(), 0)
 
 

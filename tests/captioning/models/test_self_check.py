@@ -128,13 +128,13 @@ def test_wrong_token_types_of_captions_are_refused(samples: list[Sample], monkey
     assert message.startswith("model.pretrained: gemma3: the loss of a caption differs by ")
     amount = float(message.partition("differs by ")[2].partition(" nats")[0])
     assert amount > 1e-3
-    assert "(at most 0.0002)" in message
+    assert "(limit 0.0002)" in message
 
 
 def test_indices_that_are_not_moved_are_refused(samples: list[Sample], monkeypatch) -> None:
     monkeypatch.setattr(prompt_tensors, "INDICES", {})
     # The processor's own call for two photos tells it before.
-    with pytest.raises(ValueError, match="'image_token_pooling' of two photos is none of those"):
+    with pytest.raises(ValueError, match="'image_token_pooling' of two photos is not the"):
         processor_of("molmo2")
     monkeypatch.setattr(PromptedProcessor, "_unlike", lambda *_: set())
     message = refusal("molmo2", samples)
@@ -325,7 +325,9 @@ def test_a_run_that_shares_no_prompts_resumes_so(
     assert not model.shares_prompts
     warned = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
     assert [
-        text for text in warned if "photo and prompt are computed for each caption apart" in text
+        text
+        for text in warned
+        if "photo and prompt are computed for each caption separately" in text
     ]
 
 

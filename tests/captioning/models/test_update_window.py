@@ -174,7 +174,7 @@ def test_a_strategy_that_accumulates_by_itself_is_refused() -> None:
     class OfItself(DDPStrategy):
         handles_gradient_accumulation = True
 
-    with pytest.raises(ValueError, match="OfItself accumulates gradients by itself.*=1"):
+    with pytest.raises(ValueError, match="OfItself accumulates gradients itself.*=1"):
         check_strategy(trainer_with(OfItself()), several_means=False)
 
 
@@ -200,5 +200,5 @@ def test_batches_with_other_numbers_of_means_are_refused() -> None:
         return CaptionLosses(total=found.total, per_sample=found.per_sample, means=means)
 
     model.losses = odd
-    with pytest.raises(ValueError, match=r"have 2 means.*first batch 1.*number=0"):
+    with pytest.raises(ValueError, match=r"have 2 means.*first batch has 1.*number=0"):
         gradients(model, batch, WINDOWS[0], 3)

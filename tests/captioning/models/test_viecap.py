@@ -303,7 +303,7 @@ def test_other_entities_are_refused_on_loading(folder: Path) -> None:
     checkpoint: dict = {}
     build(folder).on_save_checkpoint(checkpoint)
     build(folder).on_load_checkpoint(checkpoint)
-    with pytest.raises(ValueError, match="trained with 4 entities, this run has 0"):
+    with pytest.raises(ValueError, match="trained with 4 entities, but this run has 0"):
         build(folder, entities=None).on_load_checkpoint(checkpoint)
 
 
@@ -314,15 +314,15 @@ def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
         **SIZES,
     }
     words = WordTokenizer.build(CAPTIONS, min_count=1)
-    with pytest.raises(ValueError, match=r"knows \d+ tokens, the tokenizer \d+: .*causal"):
+    with pytest.raises(ValueError, match=r"has \d+ tokens, but the tokenizer \d+: .*causal"):
         ViECap(pretrained=str(folder), tokenizer=words, **parts)
     small = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "tokenizer": words, **parts}
     with pytest.raises(ValueError, match=r"lacks words of the prompt .*tokenizer\.extra_words="):
         ViECap(entities=index(), **small)
     wide = EntityIndex(names=("dog",), embeddings=torch.eye(1, 5))
-    with pytest.raises(ValueError, match=r"5 dimensions, photos in one of 12"):
+    with pytest.raises(ValueError, match=r"5 dimensions, but photos have 12"):
         ViECap(entities=wide, **small)
-    with pytest.raises(ValueError, match="need distinct names and an embedding for each"):
+    with pytest.raises(ValueError, match="need distinct names with one embedding each"):
         EntityIndex(names=("dog", "dog"), embeddings=torch.eye(2))
 
 
@@ -352,14 +352,12 @@ def test_batches_that_do_not_fit_are_refused(folder: Path) -> None:
     model = build(folder)
     batch = texts(model)
     alone = {EMBEDDINGS: batch.extras[EMBEDDINGS]}
-    with pytest.raises(ValueError, match=r"needs their entities: set model\.texts\.parser"):
+    with pytest.raises(ValueError, match=r"needs the captions' entities: set model\.texts\.parser"):
         model.losses(replace(batch, extras=alone))
     narrow = {**batch.extras, EMBEDDINGS: torch.randn(len(batch), 5)}
-    with pytest.raises(ValueError, match="embedded in 5 dimensions, photos in 12"):
+    with pytest.raises(ValueError, match="have 5 dimensions, but photos have 12"):
         model.losses(replace(batch, extras=narrow))
     long = batch.tokens[:, 1:2].expand(-1, POSITIONS)
     tokens = torch.cat([batch.tokens[:, :1], long, batch.tokens[:, -1:]], dim=1)
-    with pytest.raises(
-        ValueError, match=f"longer than the language model's context of {POSITIONS}"
-    ):
+    with pytest.raises(ValueError, match=f"more than the language model's context of {POSITIONS}"):
         model.losses(replace(batch, tokens=tokens, token_mask=torch.ones_like(tokens) > 0))

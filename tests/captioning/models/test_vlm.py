@@ -154,7 +154,7 @@ def num_tokens(model: Vlm, batch: Batch, search: AbstractSearch) -> int:
 def test_what_transformers_cannot_draw_is_refused() -> None:
     for name, value in {"temperature": 0.7, "top_k": 5, "top_p": 0.9}.items():
         with pytest.raises(
-            ValueError, match=f"{name}: it is of random draws, and none are asked for: got {value}"
+            ValueError, match=f"{name}: applies to random sampling, which is off: got {value}"
         ):
             GenerateSearch.with_settings(beam_size=1, **{name: value})
         GenerateSearch.with_settings(beam_size=1, sample=True, seed=3, **{name: value})

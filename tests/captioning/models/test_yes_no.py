@@ -79,17 +79,17 @@ def test_a_caption_cannot_hold_the_marks_of_prompts(folder, photos):
 
 
 def test_what_cannot_be_asked_is_refused(folder, monkeypatch):
-    with pytest.raises(ValueError, match="question must hold {caption}"):
+    with pytest.raises(ValueError, match="question must hold the placeholder {caption}"):
         build_yes_no(name=str(folder), question="Is it true?")
     monkeypatch.setattr("captioning.models.yes_no.ANSWERS", ("zebra", "no"))
-    with pytest.raises(ValueError, match="no first tokens that tell yes from no"):
+    with pytest.raises(ValueError, match="first tokens do not separate yes from no"):
         build_yes_no(name=str(folder), batch_size=3)
 
 
 @pytest.mark.parametrize("family", ["pix2struct", "vision_encoder_decoder"])
 def test_a_model_that_reads_photos_alone_cannot_be_asked(family):
     """Under its own key: neither a prompt of the trained model nor an empty one is a remedy."""
-    with pytest.raises(ValueError, match="read photos alone and cannot be asked") as refused:
+    with pytest.raises(ValueError, match="accept no text, so they cannot be asked") as refused:
         build_yes_no(name=str(family_folder(family)))
     text = str(refused.value)
     assert text.startswith("name=")

@@ -73,7 +73,9 @@ def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -
     ]
     assert remaining
     assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(remaining)}
-    assert f"still have held-out words, by number: cakes ({len(remaining)}); to hold" in caplog.text
+    assert (
+        f"still hold held-out words, with counts: cakes ({len(remaining)}); to hold" in caplog.text
+    )
     assert read_train(DataSettings.of(small("num_epochs=1")))[1].held_out_remaining is None
 
 

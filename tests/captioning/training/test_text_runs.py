@@ -78,7 +78,7 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     assert batch.regions is None
     assert set(batch.extras) == {"text_embeddings", "text_entities"}
     assert seen[0].train.name == "lines"
-    assert "captions alone" in seen[0].refuses_photos
+    assert "captions without photos" in seen[0].refuses_photos
     # its captions are found again from the folder, whose corpus is not read anew
     (tmp_path / "captions.txt").unlink()
     predictions, _, _ = predict_run(folder)

@@ -107,7 +107,7 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
         train(vlm(*chosen))
     train(vlm(f"+model.lora={{kind:dora,{LORA[1:]}", *chosen, folder="quantized"))
     added = f"+model.lora={{kind:dora,{LORA[1:]}"
-    with pytest.raises(ValueError, match=r"start_from=.*got null, .* model\.quantize=int8; set"):
+    with pytest.raises(ValueError, match=r"start_from=.*is null, .* model\.quantize=int8; set"):
         train(vlm(added, f"start_from={tmp_path / 'quantized'}", folder="dense"))
     weights = checkpoint(tmp_path / "quantized")["state_dict"]
     assert weights

@@ -133,12 +133,15 @@ def _score(name: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ((_model("Logits"),), r"Logits.step must give log-probabilities: .* add up to .*softmax"),
+        ((_model("Logits"),), r"Logits.step must return log-probabilities: .* add up to .*softmax"),
         (
             (_model("OneRow"),),
-            r"OneRow.step must give log-probabilities \(\d+, V\), a row",
+            r"OneRow.step must return log-probabilities \(\d+, V\), a row",
         ),
-        ((f"search._target_={__name__}.Flat.with_settings",), r"Flat must give tokens \(I, M, T\)"),
+        (
+            (f"search._target_={__name__}.Flat.with_settings",),
+            r"Flat must return tokens \(I, M, T\)",
+        ),
         (
             (f"+steps.mine._target_={__name__}.Nothing",),
             "step Nothing must return the changed roster.*list",
@@ -218,7 +221,10 @@ def test_only_a_policy_that_will_act_is_tried_and_once(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "told"),
-    [("list", r"mine \(Wrong\) must give .*MetricResult: got list"), ("text", "must be a number")],
+    [
+        ("list", r"mine \(Wrong\) must return .*MetricResult: got list"),
+        ("text", "must return numbers"),
+    ],
 )
 def test_a_metric_without_numbers_is_told(kind: str, told: str, small: Any) -> None:
     with pytest.raises(ValueError, match=told):

@@ -1,1 +1,1 @@
-"""One's own photos in any layout: recognised, read by the reader of its format, and split."""
+"""Read a user's own photos: detect the layout, read it, and split the photos."""

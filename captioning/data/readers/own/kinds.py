@@ -1,4 +1,4 @@
-"""The layouts that folders of photos with captions have."""
+"""Names of the layouts that folders of photos with captions may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layout a folder of photos with captions has, and where its splits lie."""
+"""Detect the layout of a folder of photos with captions, and its splits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NO_CAPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file or folder that holds captions of one split, or of all.
+    """A file or folder with the captions of one split, or of all splits.
 
     Attributes:
         path: file or folder.
@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a folder holds its captions.
+    """The detected layout: how a folder holds its captions.
 
     Attributes:
         kind: the reader's kind.
@@ -92,13 +92,13 @@ class Layout:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """Splits that the folder has, in order."""
+        """Splits of the folder, in order."""
         return tuple(split for split in SPLITS if any(s.split == split for s in self.sources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """What is looked for, where, and what was amiss.
+    """State of the layout search: what is searched, where, and the problems found.
 
     Attributes:
         root: the folder.
@@ -120,7 +120,7 @@ class _Search:
     in_splits: bool = False
 
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
-        """Files that could have captions, in order."""
+        """Files that may hold captions, in order."""
         if self.annotations is not None:
             return [self.annotations] if ending(self.annotations) in suffixes else []
         places = [self.root / folder for folder in folders or ("",)]
@@ -129,16 +129,16 @@ class _Search:
         return [path for folder in places for path in _files(folder, suffixes)]
 
     def split_of(self, path: Path) -> Split | None:
-        """The split that a file's name says, or the folder in which it was looked for."""
+        """Return the split named by a file, or by the searched folder."""
         return split_of_file(path, self.root) if self.in_splits else split_of(path.stem)
 
     def json_files(self) -> list[Path]:
-        """The same of JSON, without files that are known to have none."""
+        """Return JSON files that may hold captions."""
         paths = self.files((".json",), "", "annotations")
         return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
 
     def not_found(self) -> SettingError | SettingNotFoundError:
-        """The error that nothing is found; lists the folder's content and the missing files."""
+        """Return the error that no captions were found; it lists contents and missing files."""
         is_chosen = self.annotations is not None or self.kind is not None
         if self.lacking or (self.problems and is_chosen):
             return [*self.lacking, *self.problems][0]
@@ -163,7 +163,7 @@ class _Search:
         return SettingNotFoundError(self.root, problem, *remedy)
 
     def _below(self) -> tuple[str | Setting, ...]:
-        """What is said of files in folders, which are read where they are asked for."""
+        """Return the hint about files in subfolders, which are read only on request."""
         suffixes = (".csv", ".tsv", ".json", *json_forms.LINES)
         folders = (_files(folder, suffixes) for folder in folders_below(self.root))
         files = (path for files in folders for path in files[:1])
@@ -181,7 +181,7 @@ def recognise(
     file_column: str | None = None,
     caption_columns: str | Sequence[str] | None = None,
 ) -> Layout:
-    """The layout of a folder.
+    """Detect the layout of a folder.
 
     Args:
         folder: folder with the photos.
@@ -217,7 +217,7 @@ def recognise(
 
 
 def _by_ids(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
-    """A layout whose photos are called by ids, or by cells of a table without names."""
+    """Return a layout whose photos are named by ids, or by cells of a table without header."""
     columns = [*ID_COLUMNS, "0", "1"]
     named: list[Kind] = [kind for kind in kinds if kind in _FIRST_NAMES]
     for column, in_splits in itertools.product(columns, (False, True)):
@@ -260,7 +260,7 @@ _FIRST_NAMES: dict[Kind, Callable[[Path, str], list[str]]] = {
 
 
 def _first(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
-    """The first layout that is there."""
+    """Return the first matching layout."""
     for kind in kinds:
         if kind in _ONE_FILE or not search.in_splits:
             sources = list(_FINDERS[kind](search))
@@ -307,7 +307,7 @@ def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> Non
 
 
 def place(path: Path, root: Path) -> str:
-    """A path as messages show it: below the root, if it lies there."""
+    """Return a path for messages: relative to the root if it lies below it."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
@@ -444,18 +444,18 @@ def _webdataset(search: _Search) -> Iterator[Source]:
 
 
 def shards_of(root: Path) -> list[Path]:
-    """Tar files below a folder, in order."""
+    """Return tar files below a folder, in order."""
     names = sorted(root.rglob("*.tar"))
     return [path for path in names if not path.name.startswith((".", "tmp"))]
 
 
 def split_of_file(path: Path, root: Path) -> Split | None:
-    """The split that the path of a file below the root says."""
+    """Return the split that a file's path below the root names."""
     return split_of(place(path.with_suffix(""), root))
 
 
 def _packed(root: Path, files: Sequence[Path]) -> Iterator[Source]:
-    """The root, once for each split that names of its files say."""
+    """Return the root as a source, once for each split that its files' names give."""
     splits: dict[Path, Split | None] = {path: split_of_file(path, root) for path in files}
     if any(splits.values()):
         _check_splits(root, list(splits.items()))
@@ -499,7 +499,7 @@ def _file_names(search: _Search) -> Iterator[Source]:
 
 
 def _with_split(folder: Path, root: Path) -> Source:
-    """The topmost folder around one whose name says a split, or the folder itself."""
+    """Return the topmost parent folder whose name gives a split, or the folder itself."""
     inside = folder.relative_to(root)
     for above in (*reversed(inside.parents), inside):
         split = split_of(str(above))
@@ -546,7 +546,7 @@ _LOOKS = {
 
 
 def _looks(root: Path) -> str:
-    """What a file there looks like that could hold the captions, and what it lacks."""
+    """Describe a file that may hold the captions, and what it lacks."""
     for place_, _, names in os.walk(root):
         for name in sorted(names):
             path = Path(place_, name)
@@ -562,7 +562,7 @@ def _looks(root: Path) -> str:
 
 
 def _inventory(root: Path) -> str:
-    """What kinds of files lie in a folder and below, the most frequent first."""
+    """Describe the kinds of files in and below a folder, most frequent first."""
     names = (name for _, _, files in os.walk(root) for name in files)
     ends = Counter(os.path.splitext(name)[1].lower() or "files without suffix" for name in names)
     return ", ".join(f"{number:,} {end}" for end, number in ends.most_common(5)) or "nothing"
@@ -573,7 +573,7 @@ def _is_list(head: str) -> bool:
 
 
 def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Files of a folder, in order."""
+    """Return the files of a folder, in order."""
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder) if entry.is_file())

@@ -1,4 +1,4 @@
-"""Splits that one file of all photos says: by a column ``split``, or by the photos' folders."""
+"""Find splits in a single file of all photos: in a column ``split``, or in photo folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITH_FOLDERS: tuple[Kind, ...] = (
 
 
 class _Mark(NamedTuple):
-    """What the file says of a photo (by image id or name), and where."""
+    """A value that a file gives for a photo (by image id or name), with its location."""
 
     image_id: str
     said: str
@@ -44,7 +44,7 @@ class _Mark(NamedTuple):
 def split_marks(
     kind: Kind, path: Path, file_column: str | None, photos: Path, roster: Roster
 ) -> dict[str, Split]:
-    """The split of each photo by image id; empty where nothing says it.
+    """Return the split of each photo by image id; empty if none is given.
 
     Args:
         kind: the layout's kind.
@@ -68,7 +68,7 @@ def split_marks(
 
 
 def splits_by_id(path: Path) -> dict[str, Split]:
-    """The splits that COCO's JSON or JSON Lines say, by image id; empty where they say none.
+    """Return the splits given by COCO's JSON or JSON Lines, by image id; empty if none.
 
     Raises:
         ValueError: see `split_marks`.
@@ -78,7 +78,7 @@ def splits_by_id(path: Path) -> dict[str, Split]:
 
 
 def _ids_by_name(photos: Path, roster: Roster) -> dict[str, str]:
-    """Image ids by names of photos below a folder, with and without suffix."""
+    """Return image ids by names of photos below a folder, with and without suffix."""
     ids: dict[str, str] = {}
     for sample in roster.samples:
         if sample.image_path.is_relative_to(photos):
@@ -89,7 +89,7 @@ def _ids_by_name(photos: Path, roster: Roster) -> dict[str, str]:
 
 
 def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
-    """The column of a table, or the key of JSON Lines, if there is one."""
+    """Return the split column of a table or key of JSON Lines, if there is one."""
     path, name = (path / imagefolder.TABLE, "file_name") if kind == "imagefolder" else (path, None)
     if path.is_file() and kind in ("imagefolder", "table"):
         for file_name, said, where in table.splits_of(path, name or file_column):
@@ -138,9 +138,9 @@ def _of_folders(kind: Kind, photos: Path, roster: Roster) -> dict[str, Split]:
     if known and len(known) < len(said):
         names = [split for split in SPLITS if split in known.values()]
         log.warning(
-            f"{roster.name}: folders of {len(known)} photos say {', '.join(names)}, those of "
-            f"{len(said) - len(known)} say no split: none is read from folders; a column "
-            f"{COLUMN!r} would say it for all"
+            f"{roster.name}: folders of {len(known)} photos name the splits {', '.join(names)}, "
+            f"but those of {len(said) - len(known)} name none, so folders are ignored; a column "
+            f"{COLUMN!r} can define the split of every photo"
         )
         return {}
     return known

@@ -1,4 +1,4 @@
-"""Finds the photos that annotations name."""
+"""Find the photos that annotations name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEPTH = 3  # folders below that are looked into
 
 
 def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
-    """The folder below ``root`` that most of some photos are in.
+    """Find the folder below ``root`` that holds most of the given photos.
 
     Where the path of such a folder says the split, folders of other splits do not count. Among
     equal folders the split's comes first, then ``root`` itself.
@@ -63,21 +63,21 @@ def has_photos(root: Path, names: Sequence[str], split: Split | None, *, share: 
 
 
 def _plain_names(names: Iterable[str]) -> Iterator[str]:
-    """Names as the readers have them; what can be none is refused by these."""
+    """Normalise names as the readers do; invalid names are left to the readers."""
     for name in names:
         with suppress(ValueError):
             yield photo_name(name, "")
 
 
 def _found(folder: PhotoFolder, names: Sequence[str]) -> list[str]:
-    """Names of the photos that are in a folder, below it."""
+    """Return names of the photos found in a folder."""
     below = folder.below(names)
     plain = (below.get(name, name) for name in names)
     return [name for name in plain if folder.find(name) is not None]
 
 
 def folders_below(root: Path, depth: int = 1) -> list[Path]:
-    """Folders below, in order; links are not followed."""
+    """Yield subfolders in order, without following links."""
     if depth == 0:
         return []
     here = sorted(

@@ -1,4 +1,4 @@
-"""``data=own``: one's own photos in any layout, split by photo where they have no splits."""
+"""Read ``data=own``: a user's photos in any layout, split by photo if they have no splits."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _NAMES = {"image_column": "file_column"}
 
 
 def _own_setting(setting: Setting) -> str | Setting:
-    """An argument of the reader of a format, as it is called here; few readers have some more."""
+    """Map a reader's argument to the setting of ``data=own``."""
     name = _NAMES.get(setting.name, setting.name)
     if name in inspect.signature(read_own).parameters:
         return Setting(name, setting.value)
@@ -99,7 +99,7 @@ def _own_setting(setting: Setting) -> str | Setting:
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
-    """Errors of readers of formats name the settings of this one."""
+    """Make errors of format readers name the settings of ``data=own``."""
     try:
         yield
     except AbstractSettingError as error:
@@ -127,7 +127,7 @@ def read_own(
     missing_captions: Policy = "drop",
     bad_captions: Policy = "error",
 ) -> Roster:
-    """Photos and captions of a folder, whatever layout it has.
+    """Read photos and captions of a folder in any layout.
 
     Validation and test are taken from the training photos where the folder has none: about
     ``held_out`` of them each, at least one photo, drawn by the seed. All captions of a photo stay
@@ -204,7 +204,7 @@ def _check_captions(found: Layout, roster: Roster) -> None:
 
 @_own_settings()
 def own_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
-    """The split that a folder says of each photo, by path; empty where it says none.
+    """Return the split that a folder gives each photo, by path; empty if none.
 
     Args:
         folder: see `read_own`.
@@ -225,7 +225,7 @@ def with_drawn(
     seed: int,
     keys_folder: str | Path | None = None,
 ) -> tuple[dict[Path, Split], tuple[Split, ...]]:
-    """The splits of a set's photos as ``data=own`` has them: those it says, and those it draws.
+    """Return the splits of ``data=own``: those given, and those drawn at random.
 
     Nothing is drawn of fewer photos than ``1 / held_out``, nor where the set has splits but no
     training photos.
@@ -265,7 +265,7 @@ def _reader(
     caption_per: CaptionPer | None = None,
     **rules: str,
 ) -> _Reader:
-    """See `read_own`."""
+    """Return the reader of `read_own`; for arguments see there."""
     found = recognise(
         data_folder(folder),
         kind=layout,
@@ -309,7 +309,7 @@ def _drawn_by_content(
 def _part(
     read: _Reader, name: str, part: Part, draw: Callable[..., Roster]
 ) -> tuple[Roster, Sequence[Split]]:
-    """A part by the folder's splits, by those that the file says, or drawn; and those it has."""
+    """Return a part by the folder's splits, the file's splits or drawn, and the given splits."""
     splits, take = read.layout.splits, read
     if not splits:
         splits, take = _splits_inside(read, name, part)
@@ -329,7 +329,7 @@ def _part(
 def _splits_inside(
     read: _Reader, name: str, part: Part
 ) -> tuple[tuple[Split, ...], Callable[[str, Split | None], Roster]]:
-    """The splits that the only file of a layout says, and what takes one of them."""
+    """Return the splits in a layout's only file, and a function that selects one split."""
     with files_kept():
         whole = read(name, None)
         marks = {} if part == "all" else read.marks(whole)
@@ -344,7 +344,7 @@ def _splits_inside(
 
 
 class _Reader:
-    """Reads parts of a layout by the readers of its format."""
+    """Reader of the parts of a layout, using the readers of its format."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class _Reader:
         self.folders: list[Path] = []  # of the photos that were read
 
     def __call__(self, name: str, split: Split | None) -> Roster:
-        """A split of the layout; None: all of it."""
+        """Read a split of the layout; None: all of it."""
         sources = [s for s in self.layout.sources if split is None or s.split == split]
         if split is None and self.layout.kind == "token_file":  # the lists may leave photos out
             sources = [Source(sources[0].path)]
@@ -382,7 +382,7 @@ class _Reader:
         return ReadPart(label, source.split, roster, folder)
 
     def marks(self, whole: Roster) -> dict[str, Split]:
-        """The splits that the only source says of its photos, which were read."""
+        """Return the splits that the only source gives its photos, which were read before."""
         kind, path = self.layout.kind, self.layout.sources[0].path
         photos = self.folders[-1] if self.folders else path
         if kind == "webdataset":
@@ -390,7 +390,7 @@ class _Reader:
         return split_marks(kind, path, self._file_column, photos, whole)
 
     def photos(self, source: Source, names: Sequence[str]) -> Path:
-        """The folder of a source's photos."""
+        """Return the folder of a source's photos."""
         if self._image_folder is not None:
             folder = self.layout.root / self._image_folder
             if not folder.is_dir():
@@ -513,7 +513,7 @@ class _Reader:
         }
 
     def _marks_of_shards(self, source: Source, whole: Roster) -> dict[str, Split]:
-        """The splits that JSON in shards says; none where a value is no word for one.
+        """Return the splits in the shards' JSON; empty if a value is not a word for a split.
 
         Raises:
             ValueError: JSON of some photos says none.
@@ -532,7 +532,7 @@ class _Reader:
         return {image_id: split_said(word, where) for image_id, word, where in places}
 
     def _names_of(self, source: Source, files: Sequence[Path]) -> list[str]:
-        """The files of a source's split."""
+        """Return the files of a source's split."""
         return [
             place(path, source.path)
             for path in files
@@ -588,7 +588,7 @@ _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
 def _say(
     name: str, read: _Reader, part: Part, splits: Sequence[Split], each: str, seed: int
 ) -> None:
-    """Say where the photos lie, and how they are split."""
+    """Log the folders of the photos, and how they are split."""
     root = read.layout.root
     folders = dict.fromkeys(place(folder, root) for folder in read.folders if folder != root)
     said = (

@@ -1,4 +1,4 @@
-"""The questions of a set of chats: one about each photo, whose answer is the caption."""
+"""Read the questions of a chat dataset: one question per photo, answered by the caption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Asked = tuple[str, str, str]  # name of the photo or place of its row, caption,
 
 
 def own_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[str, str]:
-    """The question whose answer a caption is, by sample id; empty where the set asks nothing.
+    """Return the question that each caption answers, by sample id; empty without questions.
 
     Args:
         folder: see `captioning.data.readers.own.own.read_own`.
@@ -62,7 +62,7 @@ def _question(sample: Sample, by_caption: dict[tuple[str, str], str]) -> str:
 
 
 def _places(path: Path) -> Iterator[str]:
-    """Names of a photo, the longest first, or the place of its row and then its file."""
+    """Return the names of a photo, longest first, or the location of its row and file."""
     shard = place_in_shard(path)
     if shard is not None:
         yield f"{shard.file}:{shard.name[:9]}"

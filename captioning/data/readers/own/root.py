@@ -1,4 +1,4 @@
-"""Finds the folder of the user's photos without reading any of its files."""
+"""Find the folder of the user's photos without reading any file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from captioning.config.setting_error import Setting, SettingNotFoundError
 
 
 def check_root(root: Path, annotations: str | None = None) -> None:
-    """Refuse a folder of photos, or a file with their captions, that is not there.
+    """Raise an error if the photo folder, or the file with its captions, does not exist.
 
     Args:
         root: the folder.

@@ -1,4 +1,4 @@
-"""Splits of the user's photos: joins parts, selects them, or draws them where no file names any."""
+"""Split the user's photos: join or select parts, or draw splits if no file defines them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from captioning.types import Sample
 
 
 class ReadPart(NamedTuple):
-    """The part of a source to read.
+    """Function that reads one part of a source.
 
     Attributes:
         source: its place below the folder, without suffix.
@@ -34,7 +34,7 @@ class ReadPart(NamedTuple):
 
 
 def joined(name: str, parts: Sequence[ReadPart]) -> Roster:
-    """One roster; ids begin with the split, or with the source, where several sources have one.
+    """Join parts in one roster; ids begin with the split, or the source if several share a split.
 
     Raises:
         ValueError: a photo has captions in two sources of one split; names both.
@@ -58,7 +58,7 @@ def joined(name: str, parts: Sequence[ReadPart]) -> Roster:
 
 
 def _left_out(parts: Sequence[ReadPart]) -> list[Dropped]:
-    """What the parts leave out, each once, without photos that another part has captions of."""
+    """Return the items that the parts leave out, without photos captioned in another part."""
     captioned = {sample.image_path for part in parts for sample in part.roster.samples}
     known: dict[tuple[Path, str], Dropped] = {}
     for part in parts:
@@ -89,7 +89,7 @@ def _named(sample: Sample, label: str) -> Sample:
 
 
 def chosen(roster: Roster, image_ids: Collection[str], part: Part) -> Roster:
-    """The samples of some photos; omissions are reported for the training part alone."""
+    """Select the samples of some photos; only the training part reports omissions."""
     samples = [sample for sample in roster.samples if sample.image_id in image_ids]
     return build_roster(roster.name, samples, roster.dropped if part == "train" else ())
 
@@ -102,7 +102,7 @@ def drawn(
     seed: int,
     keys: Mapping[Path, str],
 ) -> Roster:
-    """A part of a roster, by the content of photos: the same whatever else is in the set.
+    """Draw a part of a roster by the photos' contents, independent of the other photos.
 
     A photo's content and the seed give a number in [0, 1). Photos below ``held_out`` belong to the
     test, photos below twice that to validation. So a set and a cleaned copy of it, in any layout,
@@ -152,7 +152,7 @@ def _too_few(roster: Roster, number: int, lacking: Sequence[str]) -> ValueError:
 
 
 def share(roster: Roster, part: Part, lacking: Sequence[str], held_out: float, seed: int) -> Roster:
-    """As `drawn`, by image ids in hash order: as runs drew their splits before.
+    """Draw a part by the hash order of image ids, as earlier runs did.
 
     Raises:
         ValueError: too few photos.

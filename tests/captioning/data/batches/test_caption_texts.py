@@ -102,6 +102,6 @@ def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
     moved = batch.to("cpu")
     assert torch.equal(moved.extras["text_entities"], batch.extras["text_entities"])
     assert module.dataset(roster.samples, "eval")[[0]].extras.keys() == {"seen"}
-    assert "captions alone" in module.refuses_photos
+    assert "captions without photos" in module.refuses_photos
     with pytest.raises(ValueError, match=r"curation\.amend\.online=false"):
         module.rewrite(lambda samples: None)

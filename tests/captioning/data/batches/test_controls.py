@@ -136,5 +136,7 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
     assert plain.extras == {}
     grid = ensure_features([first, second], backbone=backbone, folder=tmp_path, progress=False)
     other = {"pictures": FeatureReader(store=grid), "control": CaptionControls()}
-    with pytest.raises(ValueError, match="asks for regions of photos, and there are grid features"):
+    with pytest.raises(
+        ValueError, match="requests regions of photos, but the batches have grid features"
+    ):
         module.dataset(samples, "train", overrides=other)

@@ -227,10 +227,10 @@ def test_two_readers_of_one_name_are_refused(module, name):
             r"loader\.original_updates=true needs",
         ),
         ({"updates_per_epoch": 0}, r"loader\.updates_per_epoch must be"),
-        ({"one_caption": True}, r"loader\.one_caption=true takes one caption of each image"),
+        ({"one_caption": True}, r"loader\.one_caption=true selects one caption per image"),
         (
             {"updates_per_epoch": 7, "original_updates": True},
-            r"loader\.updates_per_epoch=7 says how long",
+            r"loader\.updates_per_epoch=7 fixes an epoch's length",
         ),
     ],
 )

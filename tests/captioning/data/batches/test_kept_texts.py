@@ -144,7 +144,7 @@ def test_a_damaged_block_is_told_and_made_anew(tmp_path, monkeypatch, caplog, da
     with caplog.at_level(logging.WARNING):
         tensors, _ = start(tmp_path / "texts", second)
     assert second.number == 6
-    assert f"{path}: damaged" in caplog.text
+    assert f"{path} is damaged" in caplog.text
     assert equal(tensors, in_memory(tmp_path, monkeypatch))
     assert path.read_bytes() == content
 
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path, monkeypatch,
     encoder = Groups()
     with caplog.at_level(logging.WARNING):
         tensors, _ = start(tmp_path / "texts", encoder)
-    assert "cannot be kept for later starts" in caplog.text
+    assert "cannot be cached for later runs" in caplog.text
     assert encoder.number == len(CAPTIONS)
     assert equal(tensors, in_memory(tmp_path, monkeypatch))
 

@@ -104,9 +104,9 @@ def test_the_nearest_boxes_can_be_taken_as_the_authors_do(store: FeatureStore) -
 
 
 def test_what_does_not_suit_is_refused(store: FeatureStore, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="size is not known.*--sizes FILE"):
+    with pytest.raises(ValueError, match="size of the photo is unknown.*--sizes FILE"):
         (made := module(store, [sample("2", size=None)])).dataset(made.train.samples, "train")
-    with pytest.raises(ValueError, match="0% overlap a box.*control.min_overlap=0"):
+    with pytest.raises(ValueError, match="0% of .* overlap an imported box.*control.min_overlap=0"):
         (made := module(store, [sample("1", size=(9000, 9000))])).dataset(
             made.train.samples, "train"
         )

@@ -194,7 +194,7 @@ def test_a_tokenizer_of_parts_of_words_is_refused() -> None:
 
     small, letters = roster(), Letters(words=["x"])
     tensors = index().of_epoch(small, small.samples, letters)
-    with pytest.raises(ValueError, match="one token a word"):
+    with pytest.raises(ValueError, match="one token per word"):
         tensors(small.samples)
 
 

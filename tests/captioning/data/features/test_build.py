@@ -265,7 +265,7 @@ def test_features_that_are_not_finite_name_the_photo(
     broken = build_backbone(name=TINY, weights=weights, image_size=64)
     with torch.no_grad():
         next(broken.network.parameters()).fill_(float("nan"))
-    with pytest.raises(ValueError, match=r"\d\.png: its features are not finite"):
+    with pytest.raises(ValueError, match=r"\d\.png: the features are not finite"):
         ensure_features(photos, backbone=broken, folder=tmp_path)
     assert torch.get_num_threads() >= 1
 
@@ -287,7 +287,7 @@ def test_too_small_a_disk_is_said_before_the_start(
     photos: list[Path], backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(OSError, match="free are 0.00 GiB"):
+    with pytest.raises(OSError, match="only 0.00 GiB are free"):
         ensure_features(photos, backbone=backbone, folder=tmp_path)
 
 

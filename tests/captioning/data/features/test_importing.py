@@ -151,7 +151,7 @@ def test_space_is_checked_before_anything_is_written(
     source = layouts.write_npz_folder(tmp_path / "folder", PHOTOS)
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(OSError, match="features of 3 photos need about 0.06 GiB, free are 0.00"):
+    with pytest.raises(OSError, match="features of 3 photos need about 0.06 GiB, but only 0.00"):
         import_features([source], folder=tmp_path / "s")
     assert not (tmp_path / "s" / "features.bin").exists()
     with pytest.raises(OSError, match="features of 1 photos need"):
@@ -179,7 +179,7 @@ def coded(value: float) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (lambda line: b"", "no features in there"),
+        (lambda line: b"", "hold no features"),
         (lambda line: line()[:-9] + b"\n", "line 1: features"),
         (lambda line: line("42") + line()[:30], "line 2: must hold"),
         (lambda line: line("42") + line("42"), "line 2: image 42 occurs twice"),

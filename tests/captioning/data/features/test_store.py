@@ -140,7 +140,7 @@ def test_a_flipped_bit_is_noticed_when_it_is_read(tmp_path: Path, shard_bytes: i
     store = FeatureStore.open(tmp_path)
     store.read([0, 1])
     for _ in range(2):
-        with pytest.raises(ValueError, match="features of c differ from the written ones"):
+        with pytest.raises(ValueError, match="features of c differ from their checksum"):
             store.read([1, 2])
 
 

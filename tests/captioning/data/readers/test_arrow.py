@@ -111,7 +111,7 @@ def test_a_column_says_the_split_of_each_row(tmp_path, kind, convert):
         read(file.parent, part="val", split_column="captions")
     with pytest.raises(ValueError, match=r"no column 'fold'"):
         read(file.parent, part="val", split_column="fold")
-    with pytest.raises(ValueError, match=r"give one"):
+    with pytest.raises(ValueError, match=r"set only one"):
         read(file.parent, part="val", split_column="split", held_out=0.1)
 
 
@@ -223,7 +223,7 @@ def test_parquet_is_converted_once(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="give cache_folder= or set convert=false"):
         read(file.parent, convert=True)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(OSError, match=r"needs 0.0 GB for Arrow files.*convert=false"):
+    with pytest.raises(OSError, match=r"Arrow files need 0.0 GB.*convert=false"):
         read(file.parent, **settings | {"cache_folder": tmp_path / "other"})
 
 

@@ -256,7 +256,9 @@ def test_folders_in_names_say_the_split(tmp_path, caplog, kind):
     write(tmp_path / ("all.csv" if kind == "csv" else "all.json"), [*names, "more/a.jpg"])
     found = [path for roster in parts_of(tmp_path).values() for path in paths_of(roster, tmp_path)]
     assert sorted(found) == sorted([*names, "more/a.jpg"])
-    assert "folders of 8 photos say train, test, those of 1 say no split" in caplog.text
+    assert (
+        "folders of 8 photos name the splits train, test, but those of 1 name none" in caplog.text
+    )
 
 
 def test_two_files_of_one_split_are_joined_or_refused(tmp_path):
@@ -328,7 +330,7 @@ def test_splits_in_json_of_shards(tmp_path, caplog):
     assert sizes == {"train": 2, "val": 1, "test": 1}
     assert sorted(own_splits(tmp_path).values()) == ["test", "train", "train", "val"]
     read_webdataset(name="w", folder=tmp_path)
-    assert "the key 'split' in the shards' JSON is not used; data=own" in caplog.text
+    assert "the key 'split' in the shards' JSON is ignored; data=own" in caplog.text
 
 
 def test_splits_in_json_of_shards_that_cannot_be_used_are_said(tmp_path, caplog):

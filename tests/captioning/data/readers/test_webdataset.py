@@ -264,17 +264,17 @@ END = bytes(1024)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (GOOD, "damaged at byte 3072: the file is cut off"),
-        (GOOD + blocks(pairs("b"))[:-512], "cut off: 'b.txt' ends at byte"),
+        (GOOD, "damaged at byte 3072: the file is truncated"),
+        (GOOD + blocks(pairs("b"))[:-512], "truncated: 'b.txt' ends at byte"),
         (GOOD + b"x" * 512 + END, "damaged at byte 3072: not a member's header"),
-        (GOOD + END + GOOD, "bytes follow its end at byte 3072; were two files joined"),
+        (GOOD + END + GOOD, "bytes follow the archive's end at byte 3072; were two files joined"),
         (GOOD + blocks({"b.jpg": b"x"}, b"S") + END, "'b.jpg' is a sparse file"),
-        (GOOD + blocks({"b.jpg": b"x"}, size=10**9) + END, "cut off: 'b.jpg' ends at byte"),
-        (GOOD + blocks({"h": b"x"}, b"x", size=2**21) + bytes(2**22), "a header of 2097152 bytes"),
+        (GOOD + blocks({"b.jpg": b"x"}, size=10**9) + END, "truncated: 'b.jpg' ends at byte"),
+        (GOOD + blocks({"h": b"x"}, b"x", size=2**21) + bytes(2**22), "a header has 2097152 bytes"),
         (GOOD + blocks({"h": b"9 nothing"}, b"x") + END, "a record is invalid"),
         (GOOD + blocks({"h": b"11 size=-9\n"}, b"x") + END, "a size is not a number"),
         (b"\x1f\x8b" + bytes(600), "damaged at byte 0"),
-        (b"", "damaged at byte 0: the file is cut off"),
+        (b"", "damaged at byte 0: the file is truncated"),
     ],
 )
 def test_damaged_shards(tmp_path, data, message):
@@ -308,11 +308,11 @@ def test_a_shard_that_changes_is_noticed(tmp_path):
     assert [photo_problem(path).partition(" (")[0] for path in paths] == [
         "photo is truncated or damaged"
     ] * 2
-    with pytest.raises(ValueError, match=r"'b.jpg' found instead; was the shard changed\?"):
+    with pytest.raises(ValueError, match=r"the member there is 'b.jpg'; was the shard changed\?"):
         load_rgb(paths[0])
     good = shard.read_bytes()
     shard.write_bytes(good[:700])
-    assert "cut off (" in photo_problem(Path(f"{shard}/@000000000000/b.jpg"))
+    assert "truncated (" in photo_problem(Path(f"{shard}/@000000000000/b.jpg"))
     shard.write_bytes(good)
     assert "not a member's header" in photo_problem(Path(f"{shard}/@000000000512/b.jpg"))
     shard.unlink()

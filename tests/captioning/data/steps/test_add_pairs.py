@@ -147,7 +147,7 @@ def test_a_share_may_be_of_the_captions(roster, folder):
         return len(roster_) - len(roster)
 
     assert (added(0.2, "photos"), added(0.2, "captions")) == (4, 8)
-    with pytest.raises(ValueError, match=r"0\.3 of 40 captions asks for 12: the folders have 10"):
+    with pytest.raises(ValueError, match=r"0\.3 of 40 captions needs 12, but the folders have 10"):
         added(0.3, "captions")
     with pytest.raises(ValueError, match="photos or captions: got 'images'"):
         added(0.2, "images")

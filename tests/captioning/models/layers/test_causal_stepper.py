@@ -117,13 +117,13 @@ def test_what_is_behind_padding_changes_nothing_before_it(stepper: CausalStepper
 
 
 def test_a_text_longer_than_the_context_is_refused(stepper: CausalStepper) -> None:
-    with pytest.raises(ValueError, match="17 tokens are longer than the language model's context"):
+    with pytest.raises(ValueError, match="have 17 tokens, more than the language model's context"):
         stepper.read(torch.randn(1, 17, SIZE))
     with pytest.raises(ValueError, match="context of 16"):
         stepper.start(torch.randn(1, 17, SIZE), torch.tensor([17]))
     state = stepper.start(torch.randn(1, 16, SIZE), torch.tensor([16]))
     _, state = stepper.step(torch.tensor([0]), state)
-    with pytest.raises(ValueError, match="prompt and caption of 17 tokens"):
+    with pytest.raises(ValueError, match="prompt and caption have 17 tokens"):
         stepper.step(torch.tensor([1]), state)
 
 

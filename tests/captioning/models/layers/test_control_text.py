@@ -41,7 +41,7 @@ def test_levels_at_their_borders(num_words: int, level: int) -> None:
 
 def test_tokens_elsewhere_and_too_many_regions_are_refused() -> None:
     for words in (["caption"], ["caption", *CONTROL_TOKENS, "late"], CONTROL_TOKENS[::-1]):
-        with pytest.raises(ValueError, match="must be number"):
+        with pytest.raises(ValueError, match="must have id"):
             ControlText(WordTokenizer(words=words), prompt="caption")
     assert as_text(Control(regions=tuple(range(99)))).count("<vis_extra") == 99
     with pytest.raises(ValueError, match="at most 99 regions: got 100"):

@@ -220,5 +220,5 @@ def test_a_decoder_without_images_reads_a_prompt_and_then_hypotheses():
     first = words[0][[1, 0, 2, 3, 5, 4]]
     full_texts = torch.cat([prompt.repeat_interleave(2, 0), first[:, None], words[1][:, None]], 1)
     torch.testing.assert_close(logits, gpt(full_texts).logits[:, -1], atol=1e-5, rtol=1e-4)
-    with pytest.raises(ValueError, match="a prompt must be read first: got 6 tokens before it"):
+    with pytest.raises(ValueError, match="a prompt must come first: got 6 tokens before it"):
         state.read_prompt(2)

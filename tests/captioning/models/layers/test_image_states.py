@@ -128,8 +128,8 @@ def test_what_trains_or_drops_is_not_kept() -> None:
     assert "outside of the language model" in unfit(model.parts)
     next(visual.parameters()).requires_grad_(False)
     model.network.get_input_embeddings().requires_grad_(True)
-    assert "vectors of words" in unfit(model.parts)
-    assert "takes no outputs" in unfit(captioner(model_folder("git")).parts)
+    assert "word vectors" in unfit(model.parts)
+    assert "accepts no outputs" in unfit(captioner(model_folder("git")).parts)
 
 
 @pytest.fixture

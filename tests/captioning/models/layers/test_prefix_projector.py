@@ -64,7 +64,10 @@ def test_its_sizes_are_those_of_viecap() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_heads": 3}, "heads must divide the language model's 8 values: got num_heads=3"),
+        (
+            {"num_heads": 3},
+            "num_heads of the projector must divide the language model's 8 dims: got num_heads=3",
+        ),
         ({"num_learned": 0}, "must be at least 1: got 2 and 0"),
     ],
 )

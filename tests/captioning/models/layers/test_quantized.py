@@ -155,7 +155,7 @@ def test_additions_to_a_base_of_other_bits_are_refused(kind: str) -> None:
         models[saved].on_save_checkpoint(checkpoint)
         models[saved].on_load_checkpoint(checkpoint)
         was, here = saved or "null", other or "null"
-        message = f"model.quantize: got {here}, .* trained with model.quantize={was}; set .*{was}"
+        message = f"model.quantize: is {here}, .* trained with model.quantize={was}; set .*{was}"
         with pytest.raises(ValueError, match=message):
             models[other].on_load_checkpoint(checkpoint)
 
@@ -176,7 +176,7 @@ def test_models_that_are_quantized_already_are_refused(kind: str, tmp_path: Path
     folder = shutil.copytree(model_folder("llava"), tmp_path / "model")
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": {}}))
-    with pytest.raises(ValueError, match=r"model.quantize: got .* quantized already; set"):
+    with pytest.raises(ValueError, match=r"model.quantize: is .* quantized already; set"):
         captioner(folder, kind)
 
 
@@ -212,10 +212,13 @@ class Trainer:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"device": "mps"}, "int8 computes on cpu, cuda, and this run's device is mps"),
+        ({"device": "mps"}, "int8 needs a device of cpu, cuda, but this run uses mps"),
         ({"precision": "bf16-true"}, "converted to trainer.precision=bf16-true; set model.weights"),
-        ({"callbacks": [type("A", (), {"_average_model": None})()]}, "no average; set ema_decay"),
-        ({"strategy": "ModelParallelStrategy"}, "divided among processes"),
+        (
+            {"callbacks": [type("A", (), {"_average_model": None})()]},
+            "cannot be averaged; set ema_decay",
+        ),
+        ({"strategy": "ModelParallelStrategy"}, "sharded over processes"),
     ],
 )
 def test_trainers_that_cannot_are_refused(changed: dict[str, Any], message: str) -> None:

@@ -74,12 +74,12 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         cic_bart(weights=path)
     torch.save(state | {"model.shared.weight": torch.zeros(7, 16)}, path)
     with pytest.raises(
-        ValueError, match=r"bart\.model\.shared\.weight is \(7, 16\), in this model"
+        ValueError, match=r"bart\.model\.shared\.weight has shape \(7, 16\), but the model has"
     ):
         cic_bart(weights=path)
     wide = torch.zeros(16, FEATURE_SIZE + 1)
     torch.save(state | {f"{VISUAL}feat_embedding.0.weight": wide}, path)
-    with pytest.raises(ValueError, match=r"visual\.features\.weight is \(16, 13\)"):
+    with pytest.raises(ValueError, match=r"visual\.features\.weight has shape \(16, 13\)"):
         cic_bart(weights=path)
     path.write_bytes(b"no weights")
     with pytest.raises(ValueError, match="not a readable weights file"):
@@ -91,7 +91,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 def test_other_models_and_vocabularies_are_refused(tmp_path: Path) -> None:
     BertConfig().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="weights of 'bert', not of BART"):
+    with pytest.raises(ValueError, match="is 'bert', not BART"):
         load_bart(str(tmp_path), vocabulary=300, dropout=0.1)
     model = drawn(1)
     model.bart.config.save_pretrained(tmp_path)
@@ -99,7 +99,7 @@ def test_other_models_and_vocabularies_are_refused(tmp_path: Path) -> None:
         load_bart(str(tmp_path), vocabulary=300, dropout=0.1)
     model.bart.save_pretrained(tmp_path)
     size = len(model.tokenizer)
-    with pytest.raises(ValueError, match=f"a BART of {size} tokens, the tokenizer has 300"):
+    with pytest.raises(ValueError, match=f"has {size} tokens, but the tokenizer has 300"):
         load_bart(str(tmp_path), vocabulary=300, dropout=0.1)
     assert load_bart(str(tmp_path), vocabulary=size, dropout=0.1).config.vocab_size == size
     longer = load_bart(str(tmp_path), vocabulary=size + 200, dropout=0.3)
