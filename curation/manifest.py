@@ -268,9 +268,9 @@ def _sample(line: str, where: str = str(ROSTER_NAME)) -> Sample:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({error})") from error
+        raise ValueError(f"{where} is not JSON ({error})") from error
     if not isinstance(record, dict) or not all(isinstance(record.get(k), str) for k in TEXTS):
-        raise ValueError(f"{where}: must be an object with the texts {', '.join(TEXTS)}")
+        raise ValueError(f"{where} must be an object with the texts {', '.join(TEXTS)}")
     return Sample(
         row=0,
         sample_id=record["sample_id"],

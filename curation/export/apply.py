@@ -504,7 +504,7 @@ def read_samples(path: str | Path) -> Roster:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+        raise ValueError(f"{path} is not UTF-8 ({error}); save the file as UTF-8") from error
     for number, line in enumerate(lines, start=1):
         if line:
             samples.append(_sample(line, f"{path} line {number}"))
@@ -515,11 +515,11 @@ def _sample(line: str, where: str) -> Sample:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({error})") from error
+        raise ValueError(f"{where} is not JSON ({error})") from error
     if not isinstance(record, dict) or not all(
         isinstance(record.get(name), str) for name in ROSTER_FIELDS
     ):
-        raise ValueError(f"{where}: must be an object with the texts {', '.join(ROSTER_FIELDS)}")
+        raise ValueError(f"{where} must be an object with the texts {', '.join(ROSTER_FIELDS)}")
     return Sample(
         row=0,
         sample_id=record["sample_id"],

@@ -57,7 +57,7 @@ class Header:
         """
         if self.fingerprint != roster.fingerprint:
             raise ValueError(
-                f"{where}: made for {self.roster!r} with fingerprint {self.fingerprint}, but "
+                f"{where} was made for {self.roster!r} with fingerprint {self.fingerprint}, but "
                 f"{roster.name!r} has {roster.fingerprint}: use the annotations (same files, same "
                 "filters, same planted faults) that the run was started with"
             )
@@ -151,7 +151,7 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
     lines = _decoded(path.read_bytes(), path).split("\n")
     if lines.pop():
         raise ValueError(
-            f"{path} line {len(lines) + 1}: cut off before its end, as when a run is killed while "
+            f"{path} line {len(lines) + 1} is cut off, as when a run is killed while "
             f"writing; drop it with: captioning curate journal repair {path}"
         )
     header = _header(lines[0] if lines else "", f"{path} line 1")
@@ -298,10 +298,10 @@ def repair(path: str | Path) -> Repaired:
 def _header(line: str, where: str) -> Header:
     record = _object(line, where) if line else {}
     if record.get("format") != FORMAT:
-        raise ValueError(f"{where}: not a curation journal (no header with format {FORMAT!r})")
+        raise ValueError(f"{where} is not a curation journal (no header with format {FORMAT!r})")
     if record.get("version") != VERSION:
         raise ValueError(
-            f"{where}: journal version {record.get('version')!r}, this program reads {VERSION}"
+            f"{where} has version {record.get('version')!r}, but this program reads {VERSION}"
         )
     try:
         return Header(
@@ -310,16 +310,16 @@ def _header(line: str, where: str) -> Header:
             seed=int(record.get("seed", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{where}: header without a valid {error}") from error
+        raise ValueError(f"{where}: the header has no valid {error}") from error
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({error}): {line[:80]!r}") from error
+        raise ValueError(f"{where} is not JSON ({error}): {line[:80]!r}") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{where}: must be a JSON object: got {line[:80]!r}")
+        raise ValueError(f"{where} must be a JSON object: got {line[:80]!r}")
     return record
 
 
@@ -329,6 +329,6 @@ def _decoded(content: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"{path} line {number}: not UTF-8; if it is the last line: captioning curate journal "
-            f"repair {path}; else resume the run, which writes its journal again"
+            f"{path} line {number} is not UTF-8; for the last line, run: captioning curate journal "
+            f"repair {path}; else resume the run to write the journal again"
         ) from error

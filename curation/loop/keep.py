@@ -41,9 +41,11 @@ class KeepList:
         """
         unknown = [sample_id for sample_id in self.sample_ids if sample_id not in roster.by_id]
         if self.fingerprint != roster.fingerprint or unknown:
-            missing = f"; it lacks {len(unknown)}, such as {unknown[0]!r}" if unknown else ""
+            missing = (
+                f"; it lacks {len(unknown)} samples, such as {unknown[0]!r}" if unknown else ""
+            )
             raise ValueError(
-                f"{where}: a keep-list for {self.roster!r} with fingerprint {self.fingerprint}, "
+                f"{where} is a keep-list for {self.roster!r} with fingerprint {self.fingerprint}, "
                 f"but {roster.name!r} has {roster.fingerprint}{missing}: use the annotations (same "
                 "files, same filters, same planted faults) of the reviewed run"
             )
@@ -82,7 +84,7 @@ def read_keep(path: str | Path) -> KeepList:
         raise ValueError(f"{path} is not a keep-list (format must be {FORMAT!r})")
     if record.get("version") != VERSION:
         raise ValueError(
-            f"{path}: keep-list version {record.get('version')!r}, this program reads {VERSION}"
+            f"{path} has version {record.get('version')!r}, but this program reads {VERSION}"
         )
     return KeepList(
         roster=_text(record, "roster", path),

@@ -50,11 +50,11 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
         try:
             truth = json.loads(Path(source).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON ({error})") from error
+            raise ValueError(f"{where} is not JSON ({error})") from error
     if not isinstance(truth, Mapping) or not all(
         isinstance(key, str) and isinstance(kind, str) for key, kind in truth.items()
     ):
-        raise ValueError(f"{where}: must map sample_id to the kind of fault, both strings")
+        raise ValueError(f"{where} must map each sample_id to the kind of fault, both strings")
     return dict(truth)
 
 

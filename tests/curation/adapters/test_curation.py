@@ -298,7 +298,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
     assert main(["report", str(tmp_path), "--no-figures"]) == 1  # without the part on curation
     assert "roster.jsonl was changed: its samples have fingerprint" in capsys.readouterr().err
     (details / "roster.jsonl").write_text(roster[:-5])
-    with pytest.raises(ValueError, match="roster.jsonl line 18: not JSON"):
+    with pytest.raises(ValueError, match="roster.jsonl line 18 is not JSON"):
         read_run(tmp_path)
     state = (details / "state.safetensors").read_bytes()
     (details / "state.safetensors").write_bytes(state[:100])

@@ -232,7 +232,7 @@ def test_a_cut_journal_loses_nothing(tmp_path, capsys):
     journal = make_journal(tmp_path, roster, edits_of(roster))
     journal.write_bytes(content := journal.read_bytes()[:-20])
     assert main(["curate", "apply", str(journal), *arguments]) == 1
-    assert "line 4: cut off before its end" in capsys.readouterr().err
+    assert "line 4 is cut off" in capsys.readouterr().err
     assert journal.read_bytes() == content
     assert not (tmp_path / "captions.curated.json").exists()
 
@@ -271,7 +271,7 @@ def test_missing_files_are_named(tmp_path, capsys):
     assert "does not exist; was the run trained" in capsys.readouterr().err
     (tmp_path / "samples.jsonl").write_text('{"sample_id": 3}\n')
     assert main(["curate", "apply", str(tmp_path / "nowhere"), *arguments]) == 1
-    assert "samples.jsonl line 1: must be an object" in capsys.readouterr().err
+    assert "samples.jsonl line 1 must be an object" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -88,7 +88,7 @@ def test_two_policies_may_edit_a_sample_in_one_epoch(journal):
 def test_a_cut_line_is_named_and_repaired(journal, roster):
     content = journal.read_bytes()
     journal.write_bytes(content[:-9])
-    with pytest.raises(ValueError, match=r"curation.jsonl line 4: cut off .* repair"):
+    with pytest.raises(ValueError, match=r"curation.jsonl line 4 is cut off.* repair"):
         read_journal(journal)
     assert main(["curate", "journal", "repair", str(journal)]) == 0
     assert read_journal(journal)[1] == [REMOVAL, SWAP]
@@ -98,7 +98,7 @@ def test_a_cut_line_is_named_and_repaired(journal, roster):
 def test_a_line_cut_within_a_character_is_repaired(journal):
     with journal.open("ab") as file:
         file.write('{"sample_id": "ä'.encode()[:-1])
-    with pytest.raises(ValueError, match="line 5: not UTF-8; if it is the last"):
+    with pytest.raises(ValueError, match="line 5 is not UTF-8; for the last line"):
         read_journal(journal)
     repair(journal)
     assert read_journal(journal)[1] == list(EDITS)
@@ -139,7 +139,7 @@ def test_repair_names_a_file_that_is_no_text(journal, capsys):
         file.write(b"\xff\xfe\n")
     before = journal.read_bytes()
     assert main(["curate", "journal", "repair", str(journal)]) == 1
-    assert "curation.jsonl line 5: not UTF-8" in capsys.readouterr().err
+    assert "curation.jsonl line 5 is not UTF-8" in capsys.readouterr().err
     assert journal.read_bytes() == before
 
 
@@ -156,8 +156,8 @@ def test_show_prints_no_codes_that_a_terminal_obeys(journal, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 5: not JSON"),
-        ("[1]", "line 5: must be a JSON object"),
+        ("{", "line 5 is not JSON"),
+        ("[1]", "line 5 must be a JSON object"),
         ('{"action": "remove"}', r"missing \['sample_id'\]"),
         ('{"sample_id": "a", "action": "remove", "x": 1}', r"unknown \['x'\]"),
         ('{"sample_id": "a", "action": "burn"}', "got 'burn'"),
@@ -173,8 +173,8 @@ def test_bad_lines_are_named(journal, line, message):
 
 def test_bad_heads_are_named(tmp_path, journal):
     for content, message in (
-        ("", "line 1: not a curation journal"),
-        ("{}\n", "line 1: not a curation journal"),
+        ("", "line 1 is not a curation journal"),
+        ("{}\n", "line 1 is not a curation journal"),
         ('{"format": "curation-journal", "version": 9}\n', "version 9"),
         ('{"format": "curation-journal", "version": 1}\n', "'roster'"),
     ):

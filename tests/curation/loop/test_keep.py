@@ -55,13 +55,13 @@ def test_a_keep_list_survives_its_file(tmp_path):
 def test_a_keep_list_of_other_annotations_is_refused(tmp_path):
     roster = make_roster()
     keep_list("img1#1").check(roster, "keep.json")
-    with pytest.raises(ValueError, match=r"keep.json: .*fingerprint 00.* use the annotations"):
+    with pytest.raises(ValueError, match=r"keep.json is .*fingerprint 00.* use the annotations"):
         keep_list("img1#1", fingerprint="00").check(roster, "keep.json")
-    with pytest.raises(ValueError, match="lacks 1, such as 'img9#1'"):
+    with pytest.raises(ValueError, match="lacks 1 samples, such as 'img9#1'"):
         keep_list("img9#1", "img1#1").check(roster, "keep.json")
     write_keep(keep_list("img9#1"), tmp_path / "keep.json")
     callback = CurationCallback(policy=make_policy(), keep=tmp_path / "keep.json")
-    with pytest.raises(ValueError, match="curation.keep: a keep-list for"):
+    with pytest.raises(ValueError, match="curation.keep is a keep-list for"):
         train(tmp_path, epochs=1, callback=callback, data=ForeignData(roster=roster))
 
 
@@ -69,7 +69,7 @@ def test_a_keep_list_of_other_annotations_is_refused(tmp_path):
     ("change", "message"),
     [
         ({"format": "other"}, "is not a keep-list"),
-        ({"version": 2}, "keep-list version 2"),
+        ({"version": 2}, "has version 2"),
         ({"roster": None}, "'roster' must be a text: got None"),
         ({"sample_ids": "img0#0"}, "'sample_ids' must be a list"),
         ({"sample_ids": [3]}, "'sample_ids' must be a list"),
