@@ -146,7 +146,7 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 def _check_keys(settings: Mapping[str, Any]) -> None:
     for key in settings:
         if not _KEY.fullmatch(str(key)):
-            raise ValueError(f"{key!r}: a key must have letters, digits and _ . / @ - alone")
+            raise ValueError(f"{key!r}: a key may contain only letters, digits and _ . / @ -")
 
 
 def _text(value: Any, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Convert ViECap's checkpoints with GPT-2 (FeiElysia/ViECap), trained on captions only."""
+"""Convert the checkpoints of ViECap (FeiElysia/ViECap), which contain GPT-2's weights."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def check_pairs(
     other_names = {file.relative_to(second).with_suffix("") for file in other_files}
     if unpaired := sorted(names ^ other_names):
         raise ValueError(
-            f"{len(unpaired)} images are in one of {first} and {second} alone, such as "
-            f"{unpaired[0]}; paired=false compares sets that do not correspond"
+            f"{len(unpaired)} images are only in {first} or only in {second}, such as "
+            f"{unpaired[0]}; set paired=false to compare folders with different images"
         )
     if len(names) != len(files) or len(other_names) != len(other_files):
         raise ValueError(f"images of {first} or {second} differ in their suffixes only")

@@ -139,7 +139,7 @@ class Cells:
 
     def way(self, row: Row) -> Way:
         """Commands and settings of a row's run at this scale."""
-        absent = Way(impossible=f"The scale {self.scale} has no replacement for this run.")
+        absent = Way(impossible=f"This run has no substitute at the scale {self.scale}.")
         return self.paper.runs[str(row.run)].ways.get(self.scale, absent)
 
     def _differences(self, name: str) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def _differences(before: Scores, after: Scores, metric: str) -> np.ndarray:
     )
     if not np.isfinite(differences).all():
         image_id = image_ids[int(np.flatnonzero(~np.isfinite(differences))[0])]
-        raise ValueError(f"{metric} of image {image_id!r} must be a finite number in both")
+        raise ValueError(f"{metric} of image {image_id!r} must be a finite number in both runs")
     return differences
 
 

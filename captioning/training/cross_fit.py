@@ -154,7 +154,7 @@ class CrossFit:
     def _train(self, roster: Roster, fold: int, path: Path) -> None:
         folds = self._folds(roster)
         in_fold = [folds[sample.image_id] == fold for sample in roster.samples]
-        log.info(f"{roster.name}: heads of the joint space for fold {fold + 1}/{self._num_folds}")
+        log.info(f"{roster.name}: training the joint space, fold {fold + 1}/{self._num_folds}")
         store = self._store(roster.samples)
         with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
             torch.manual_seed(self._seed)

@@ -476,7 +476,7 @@ class Curation:
         return self._curator.state_dict(gathered=gathered)
 
     def load_state_dict(self, state: Mapping[str, Any], *, mid_epoch: bool = False) -> None:
-        """Resume from a checkpoint, whatever the folder holds: its files are written again.
+        """Resume from a checkpoint, and overwrite the files of the run folder with its state.
 
         Args:
             state: the result of `state_dict`.
@@ -556,6 +556,6 @@ def _as_batch(
         if low < 0 or high >= num_samples:
             raise ValueError(
                 f"row {low if low < 0 else high} is outside the roster of {num_samples} samples: "
-                "add the rows of curation.samples() (Sample.row)"
+                "give the row numbers of curation.samples() (Sample.row)"
             )
     return rows, tensors

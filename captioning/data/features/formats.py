@@ -261,7 +261,7 @@ class FolderSource(AbstractSource):
     def _boxes_of(self, name: str) -> np.ndarray:
         path = Path(self.boxes or "") / f"{name}.npy"
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: no boxes for image {name}; give the whole folder")
+            raise FileNotFoundError(f"{path}: no boxes for image {name}; copy all box files there")
         return numbers(read_arrays(path)["features"], str(path))
 
 

@@ -79,7 +79,7 @@ def test_settings_become_overrides_in_their_order() -> None:
 def test_values_that_no_override_can_hold_are_refused() -> None:
     with pytest.raises(TypeError, match=r"optimizer\.lr: must be one of .* got \{1\} \(set\)"):
         as_overrides({"optimizer": {"lr": {1}}})
-    with pytest.raises(ValueError, match="'a b': a key must have letters"):
+    with pytest.raises(ValueError, match="'a b': a key may contain only letters"):
         as_overrides({"steps": [{"a b": 1}]})
 
 
