@@ -422,13 +422,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionedPhoto:
-    """A photo's captions with their details.
+    """The captions of one photo, as `captioning.Captioner.caption` returns them.
 
     Attributes:
         photo: the file, or the number of a picture in memory, as text.
-        captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
-        problem: the error of a broken photo; else empty.
-        boxes: the boxes that the captioner read beside the whole photo.
+        captions: captions with their scores, the best first; empty for a broken photo.
+        problem: the error of a broken photo; empty for a good photo.
+        boxes: boxes in pixels that the captioner read beside the whole photo.
 
     Examples:
         >>> from captioning import CaptionedPhoto, Prediction
@@ -449,5 +449,5 @@ class CaptionedPhoto:
 
     @property
     def score(self) -> float:
-        """Of the best caption: log-probability as its search compares captions."""
+        """Log-probability of the best caption, in nats, as the search compares captions."""
         return self.captions[0].score if self.captions else -inf

@@ -188,7 +188,7 @@ class Amended:
 
 
 class Score(ABC):
-    """Scores samples by one sign of trouble; higher is more suspicious.
+    """Base class of scores: the suspicion of each sample; higher is more suspicious.
 
     Attributes:
         name: the measured quantity, for reasons and reports, such as ``"loss"``.
@@ -404,7 +404,7 @@ class AbstractWordScore(AbstractSpanScore):
 
 
 class Selector(ABC):
-    """Finds bad samples. Pure: the same context gives the same selection.
+    """Base class of selectors: find bad samples; the same context gives the same selection.
 
     Attributes:
         for_fewer: the remedy if it selects too many, naming its setting, for messages.
@@ -449,7 +449,7 @@ class Selector(ABC):
 
 
 class Amender(ABC):
-    """Turns a selection into edits, which are proposals until the view has applied them.
+    """Base class of amenders: turn a selection into edits, which the view then applies.
 
     Attributes:
         changes_images: whether samples may get other pictures.

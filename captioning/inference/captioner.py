@@ -163,11 +163,11 @@ def words_machine(
 
 
 class Captioner:
-    """A trained model that captions photos; `load` gives one.
+    """A trained model that captions photos; `Captioner.load` returns a captioner.
 
     Attributes:
         model, config, readers, device, backbone, dtype: see `LoadedCaptioner`.
-        takes_boxes: whether it reads boxes, which `caption` then needs.
+        takes_boxes: whether the captioner reads boxes, which `caption` then needs for each photo.
 
     Examples:
         >>> from pathlib import Path
@@ -198,10 +198,11 @@ class Captioner:
         template: Mapping[str, Any] | None = None,
         precision: Precision | None = None,
     ) -> Self:
-        """The captioner of this package, or another one; folders are known by their contents.
+        """Load the captioner of this package, or a captioner from a folder or the hub.
 
-        They may come from strangers: settings name no code but this project's and its libraries',
-        weights are plain tensors, and their sizes are checked.
+        The contents of a folder tell its kind. A folder may come from strangers: its settings name
+        only code of this project and its libraries, its weights are plain tensors, and `load`
+        checks their sizes.
 
         Args:
             model: folder of a run with a finished epoch, of ``captioning export``, or of an

@@ -187,18 +187,18 @@ class EpochSamples:
 
 
 class Curation:
-    """The ledger, the policy and the files of a run whose loop is not this project's.
+    """Losses, policy and files of a run that trains in your own loop.
 
-    With several processes (`torch.distributed`) each one opens it and adds its own losses; all
-    decide the same, and the first one writes. Use `open`; the constructor takes built parts.
+    Call `open` to begin or resume a run. With several processes (`torch.distributed`) each process
+    opens the run and adds its own losses; all decide the same, and the first process writes.
 
     Args:
-        curator: the run's curator.
-        folder: its files.
+        curator: curator of the run.
+        folder: files of the run.
 
     Attributes:
         first_epoch: the epoch at which the loop starts: 0, or the one after the last closed epoch.
-        current: what datasets follow.
+        current: samples of the current epoch, which datasets follow.
 
     Examples:
         >>> import torch

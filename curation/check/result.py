@@ -147,7 +147,7 @@ class CheckResult:
         scores: scores by check, in the order of `curation.check.checks.ALL_CHECKS`.
         thresholds: thresholds by check.
         source: the folder.
-        seconds: how long it took.
+        seconds: duration of the check.
         splits: splits of photos by path, if the folder names them.
         remove: names of report-only checks, see `Check.removes`, that shall remove captions
             nevertheless.

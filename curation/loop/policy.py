@@ -135,7 +135,7 @@ class Decision:
 
 
 class Policy:
-    """Selects and amends at the epochs of a schedule.
+    """A selector and an amender that act at the epochs of a schedule.
 
     Args:
         select: finds bad samples.
