@@ -20,11 +20,11 @@ Stage = Literal["train", "probe", "eval"]
 Tensors = dict[str, Any]
 DRAW = "draw"
 """Name under which a reader's third argument holds the key of the batch's random numbers: seed,
-epoch and number of the batch, or None where there is none. With a sample's row it makes draws that
-depend on nothing else, see `captioning.data.batches.pictures.PixelReader`."""
+epoch and batch number, or None. Random numbers from this key and a sample's row depend on nothing
+else, see `captioning.data.batches.pictures.PixelReader`."""
 Read = Callable[[Sequence[Sample], Sequence[Sample], Tensors], Tensors]
-"""Makes tensors of a batch from its B captions, one sample of each of its I pictures, and the
-tensors of earlier readers."""
+"""Function that returns tensors of a batch from its B captions, one sample of each of its I
+pictures, and the tensors of earlier readers."""
 
 
 @dataclass(frozen=True, kw_only=True)

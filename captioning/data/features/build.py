@@ -46,7 +46,7 @@ from captioning.vision.photos import load_rgb
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 
 Elsewhere = Callable[[Sequence[Photo]], Iterator[Records]]
-"""Gives the records of photos in order, some at a time."""
+"""Function that yields the records of photos in order, batch by batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,7 +239,7 @@ def selected(
 
 
 def check_unique(entries: Sequence[ImageEntry]) -> None:
-    """Raises ValueError where two entries share an image id or a photo."""
+    """Raise an error if two entries share an image id or a photo."""
     for field in ("image_id", "file_name"):
         values = list(map(attrgetter(field), entries))
         if len(set(values)) == len(values):
@@ -385,7 +385,7 @@ def _alike(name: str, folder: PhotoFolder) -> str:
 
 
 def _check_apart(entries: Sequence[ImageEntry], paths: Mapping[str, Path | None]) -> None:
-    """Raises ValueError where names of two entries are of one photo."""
+    """Raise an error if two entries name the same photo."""
     known: dict[Path, ImageEntry] = {}
     for entry in entries:
         path = paths[entry.image_id]

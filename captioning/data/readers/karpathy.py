@@ -102,7 +102,7 @@ def _read_entries(
 
 
 def _name_repeated(annotations: str) -> None:
-    """Raises ValueError at the first sentence whose id another one has."""
+    """Raise an error for the first sentence with a repeated id."""
     known_ids: dict[str, str] = {}
     for record in stream_records(annotations, "images"):
         for sentence in record.records("sentences"):

@@ -278,7 +278,7 @@ def _layout(kind: Kind, root: Path, sources: Sequence[Source]) -> Layout:
 
 
 def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> None:
-    """Raises ValueError where some of several names do not say a split; lists these."""
+    """Raise an error that lists the file names without a split, if there are several files."""
     without = [
         "the folder itself" if path == root else place(path, root)
         for path, split in found

@@ -189,7 +189,7 @@ def read_own(
 
 
 def _check_captions(found: Layout, roster: Roster) -> None:
-    """Raises ValueError where captions are names of captions of photos, as of ratings."""
+    """Raise an error if captions are only names of captions, as in files of ratings."""
     if all(_NAME_OF_CAPTION.fullmatch(sample.caption) for sample in roster.samples):
         raise SettingError(
             found.root,

@@ -70,7 +70,7 @@ def _left_out(parts: Sequence[ReadPart]) -> list[Dropped]:
 
 
 def _check_apart(parts: Sequence[ReadPart]) -> None:
-    """Raises ValueError where two sources of a split have the same photo."""
+    """Raise an error if two sources of a split have the same photo."""
     first: dict[tuple[Split | None, Path], str] = {}
     for source, split, roster, _ in parts:
         for path in dict.fromkeys(sample.image_path for sample in roster.samples):
