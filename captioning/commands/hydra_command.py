@@ -93,7 +93,7 @@ def explained(
     # Hydra makes the folder of a run before the command begins.
     if not isinstance(error, HydraException | ValueError):
         remedy = "choose a writable folder: run_dir=FOLDER or paths.runs=FOLDER"
-        return f"the run's folder cannot be made: {error}; {remedy}"
+        return f"the run folder cannot be created: {error}; {remedy}"
     return explain_hydra_error(
         error, name=command.config, overrides=overrides, config_dir=config_dir
     )
@@ -123,7 +123,7 @@ def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
     parsed, unknown = parsed_options(arguments)
     if unknown and not unknown[0].startswith("-"):  # Hydra reads one row of settings
         sys.exit(
-            f"{command.name}: {unknown[0]} is behind an option; write options such as -m "
+            f"{command.name}: {unknown[0]} follows an option; write options such as -m "
             "before all settings, or after them"
         )
     if unknown:

@@ -102,7 +102,7 @@ def _repair(options: Namespace) -> None:
         lines = ", ".join(map(str, repaired.doubles[:10]))
         more = ", ..." if len(repaired.doubles) > 10 else ""
         print(
-            f"dropped {len(repaired.doubles)} edits that stood twice (lines {lines}{more}): two "
+            f"dropped {len(repaired.doubles)} duplicate edits (lines {lines}{more}): two "
             "programs may have written here; the run's checkpoint holds the edits it trained with"
         )
     _, edits = read_journal(options.journal)  # nothing is called whole that cannot be read

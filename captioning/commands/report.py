@@ -61,7 +61,7 @@ def _report_one(folder: Path, options: Namespace) -> int:
     notes = [*run.notes]
     if options.out is None and page.is_file() and notes:
         page = folder / PARTIAL
-        notes.append(f"{FILE_NAME}, which was whole, stays as it is; what is left is {PARTIAL}")
+        notes.append(f"the complete {FILE_NAME} is kept; the incomplete page is {PARTIAL}")
     in_place = options.out is None and page.name == FILE_NAME
     edits = folder / EDITS if in_place else _beside(page, "edits.html")
     record = run.record
@@ -167,7 +167,7 @@ def report_ended(settings: TrainSettings, datamodule: Any) -> None:
         write_run_page(run, folder / FILE_NAME, defaults=_defaults, edits=folder / EDITS)
     except Exception as error:  # noqa: BLE001
         log.warning(
-            f"{folder}: the run is finished, but its page could not be made "
+            f"{folder}: the run is finished, but its page could not be written "
             f"({type(error).__name__}: {error}); try captioning report {folder}"
         )
 

@@ -175,7 +175,7 @@ class _Line:
             self._waiting.remove(task)
             if not any(self._errors.get(need) for need in task.needs):
                 return task
-            self.end(task, f"{task.name}: not begun, as it needs one that failed")
+            self.end(task, f"{task.name}: not started, as it needs a run that failed")
         return None
 
     def end(self, task: Task, error: str) -> None:

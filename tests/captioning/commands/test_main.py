@@ -156,7 +156,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         (["my_photos"], "train: my_photos: no such folder in"),
         (["--num-epochs", "3"], "there is no option --num-epochs; settings are KEY=VALUE without"),
         (["--num-epochs=3"], "dashes: num_epochs=3"),
-        (["seed=0", "-m", "data=own"], "data=own is behind an option; write options"),
+        (["seed=0", "-m", "data=own"], "data=own follows an option; write options"),
         (["plugins=my_package"], "plugins must be a list: got my_package; write plugins=[my_p"),
     ],
 )
@@ -267,7 +267,7 @@ def test_every_config_is_checked_before_its_command() -> None:
     [
         (["find-objects", "batch_size=0"], "find-objects: batch_size: must be a whole number"),
         (["curate", "detect"], "curate detect: run: must be given"),
-        (["train", "paths.runs=/dev/null/x"], "train: the run's folder cannot be made"),
+        (["train", "paths.runs=/dev/null/x"], "train: the run folder cannot be created"),
     ],
 )
 def test_wrong_settings_of_a_command_end_in_a_line(

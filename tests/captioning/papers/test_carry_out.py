@@ -99,7 +99,7 @@ def test_a_run_that_fails_ends_only_those_that_need_it(
     monkeypatch.setenv("FAIL", "augment")
     with pytest.raises(RuntimeError) as error:
         carry_out(tasks, jobs)
-    lost = [f"ours, seed {seed}: not begun, as it needs one that failed" for seed in (0, 1)]
+    lost = [f"ours, seed {seed}: not started, as it needs a run that failed" for seed in (0, 1)]
     assert str(error.value).splitlines()[1:3] == lost
     assert not any(task.is_done for task in tasks)
 

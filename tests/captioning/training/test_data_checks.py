@@ -179,7 +179,7 @@ def test_a_good_page_is_not_overwritten_by_a_poorer_one(finished, folder, capfd)
     assert main(["report", str(finished), "--no-figures"]) == 1
     said = capfd.readouterr().err
     assert "its data have changed since it began" in said
-    assert "report.html, which was whole, stays as it is" in said
+    assert "the complete report.html is kept" in said
     assert (finished / "report.html").read_bytes() == page
     assert (finished / "report-partial.html").is_file()
 

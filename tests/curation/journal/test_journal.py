@@ -109,7 +109,7 @@ def test_edits_of_two_programs_are_refused_and_doubles_removed(journal, capsys):
     with pytest.raises(ValueError, match=r"line 5: remove of 'img0#0' .* line 2 already.*repair"):
         read_journal(journal)
     assert main(["curate", "journal", "repair", str(journal)]) == 0
-    assert "dropped 3 edits that stood twice (lines 5, 6, 7)" in capsys.readouterr().out
+    assert "dropped 3 duplicate edits (lines 5, 6, 7)" in capsys.readouterr().out
     assert read_journal(journal)[1] == list(EDITS)
 
 

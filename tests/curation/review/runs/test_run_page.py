@@ -352,7 +352,7 @@ def test_a_page_that_fails_does_not_fail_the_run(
     with caplog.at_level(logging.WARNING):
         command.report_ended(config, SimpleNamespace())
     (line,) = [record.getMessage() for record in caplog.records]
-    assert f"{folder}: the run is finished, but its page could not be made" in line
+    assert f"{folder}: the run is finished, but its page could not be written" in line
     assert f"try captioning report {folder}" in line
     assert not (folder / "report.html").exists()
     caplog.clear()
