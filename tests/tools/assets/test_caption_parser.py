@@ -96,7 +96,7 @@ def test_parses_that_are_not_there_or_hold_none_to_train_on(
 ) -> None:
     with pytest.raises(
         FileNotFoundError,
-        match=r"nothing.jsonl does not exist; docs/cards/caption_parser.md",
+        match=r"nothing.jsonl does not exist: docs/cards/caption_parser.md",
     ):
         call(train_caption_parser, configured(repository, f"parses={tmp_path / 'nothing.jsonl'}"))
     with pytest.raises(ValueError, match="has no lines with split=train"):
