@@ -44,5 +44,5 @@ def test_captions_are_those_of_the_best_bucket(small, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["words_control", "prompt_words"])
 def test_vocabularies_without_tokens_for_buckets_are_refused(small, tokenizer: str) -> None:
-    with pytest.raises(ValueError, match=r"has no begin token for bucket 1, which curation=cond"):
+    with pytest.raises(ValueError, match=r"has no begin token for bucket 1, as curation=cond"):
         train(small(*BY_LENGTH, f"tokenizer={tokenizer}", "num_epochs=1"))
