@@ -158,7 +158,7 @@ def _to_choose_first(
 
 
 def _nearest_key(key: str, known: Sequence[str]) -> str:
-    """Similar keys: with the same last word if few, else the nearest of the group or of all."""
+    """Return keys with the same last part if there are few, otherwise keys of similar spelling."""
     group, _, last = key.rpartition(".")
     same = [other for other in known if other.endswith(f".{last}")]
     depth = min((other.count(".") for other in same), default=0)

@@ -58,7 +58,7 @@ class AbstractSettingError(Exception):
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings in the remedy that are not worded yet."""
+        """Return the remedy's parts that are settings and still need words."""
         pieces = (self.place, *self.remedy)
         return tuple(piece for piece in pieces if isinstance(piece, Setting))
 

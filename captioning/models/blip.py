@@ -323,7 +323,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         return transformers.BlipProcessor(photos, words)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """Return the networks of `save_pretrained` by name prefix."""
+        """Return the networks that `save_pretrained` writes, by name prefix."""
         networks: dict[str, nn.Module] = {"text_decoder.": self.decoder.text}
         if isinstance(self.backbone, BlipVision):
             networks["vision_model."] = self.backbone.network

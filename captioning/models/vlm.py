@@ -532,7 +532,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
     def transformers_parts(self) -> dict[str, nn.Module]:
-        """Return the networks of `save_pretrained` by name prefix."""
+        """Return the networks that `save_pretrained` writes, by name prefix."""
         return {"": self.network}
 
 
