@@ -12,7 +12,7 @@ from typing import Any
 
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 _PLACE = re.compile(r"""https?://[^\s"',()\[\]{}#]+#[^\s"',()\[\]{}]+""")
-_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # Hydra reads it as text without quotes
+_PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][\w./-]*", re.ASCII)  # text that needs no quotes
 _NO_TEXT = {"null", "true", "false", "nan", "inf"}
 _WITHOUT_VALUE = {"-m", "--multirun", "--resolve"}  # options of Hydra that no word belongs to
 # Takes the whole config.

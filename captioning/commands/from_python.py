@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +28,16 @@ _KEY = re.compile(r"[A-Za-z_][\w./@-]*", re.ASCII)
 # Logging stays as the calling program has set it up.
 _LOGGING = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 _TYPES = "None, bool, int, float, str, Path, and lists and dicts of these"
+# Written by trainings, and read by the next one.
+_ENVIRONMENT = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG", "WANDB_DATA_DIR")
 
 
 def train(
-    photos: str | Path | None = None, /, *, overrides: Sequence[str] = (), **settings: Any
+    photos: str | Path | None = None, *, overrides: Sequence[str] = (), **settings: Any
 ) -> TrainedRun:
     """Train a captioner, test it, and leave a run folder, as ``captioning train`` does.
 
-    The global random generators of Python, NumPy and torch are seeded with ``seed``.
+    Random generators and settings of Python, NumPy and torch are afterwards as they were before.
 
     Args:
         photos: folder of your own photos with captions; None: the dataset that ``data`` names.
@@ -151,6 +154,9 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
 
 def _text(value: Any, key: str) -> str:
     """A value in Hydra's grammar."""
+    value = value.value if isinstance(value, Enum) else value
+    if getattr(value, "shape", None) == ():  # a scalar of NumPy or torch
+        value = value.item()
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -159,14 +165,26 @@ def _text(value: Any, key: str) -> str:
         return str(int(value))
     if isinstance(value, Real):
         return str(float(value))
-    if isinstance(value, str | Path):
+    if isinstance(value, str):
         return as_value(str(value))
-    if isinstance(value, list | tuple):
-        return f"[{','.join(_text(item, key) for item in value)}]"
+    if isinstance(value, os.PathLike):
+        return as_value(_path(value, key))
     if isinstance(value, Mapping):
         _check_keys(value)
         return f"{{{','.join(f'{name}:{_text(item, key)}' for name, item in value.items())}}}"
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return f"[{','.join(_text(item, key) for item in value)}]"
     raise TypeError(f"{key}: must be one of {_TYPES}; got {value!r} ({type(value).__name__})")
+
+
+def _path(value: Any, key: str) -> str:
+    """A path as text; one that a config would read otherwise is refused."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{key} must be a str or a Path; got {value!r} ({type(value).__name__})")
+    text = os.fsdecode(value)
+    if "${" in text or text == "???":
+        raise ValueError(f"{key}: a config cannot hold the path {text!r}; rename the folder")
+    return text
 
 
 def _call(
@@ -189,7 +207,8 @@ def _call(
     def task(composed: DictConfig) -> None:
         try:
             _refuse_sweep(command.name)
-            results.append(perform(command, composed))
+            with _computing_undisturbed():
+                results.append(perform(command, composed))
         except Exception as error:  # noqa: BLE001 - Hydra would print it; raised below
             errors.append(error)
 
@@ -220,12 +239,13 @@ def _arguments(
     """
     if isinstance(overrides, str):
         raise TypeError(f"overrides must be a list: got {overrides!r}; write [{overrides!r}]")
-    if wrong := [text for text in overrides if "=" not in text and not text.startswith("~")]:
-        raise ValueError(f"overrides: must be KEY=VALUE or ~KEY; got {wrong[0]!r}")
     given = [*overrides, *as_overrides(settings)]
+    for text in given:
+        if not isinstance(text, str) or text[:1] == "-" or ("=" not in text and text[:1] != "~"):
+            raise ValueError(f"overrides: must be KEY=VALUE or ~KEY; got {text!r}")
     if place is None or command.words is None:
         return [command.with_key(text) for text in given]
-    placed = command.words([os.fspath(place)])
+    placed = command.words([_path(place, "the folder")])
     keys = {text.partition("=")[0] for text in placed}
     if twice := [text for text in given if text.partition("=")[0] in keys]:
         raise ValueError(f"{twice[0]}: {place} already sets this; leave one of them out")
@@ -269,3 +289,37 @@ def _undisturbed() -> Iterator[None]:
         root.handlers[:] = handlers
         root.setLevel(levels[0])
         lightning.setLevel(levels[1])
+
+
+@contextmanager
+def _computing_undisturbed() -> Iterator[None]:
+    """Compute with torch's defaults; restore the caller's random generators and torch settings."""
+    import random  # noqa: TID251 - the caller's
+
+    import numpy as np
+    import torch
+
+    cudnn, cuda = torch.backends.cudnn, torch.cuda
+    environment = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
+    python, tensors, threads = random.getstate(), torch.get_rng_state(), torch.get_num_threads()
+    arrays = np.random.get_state()  # noqa: NPY002
+    gpus = cuda.get_rng_state_all() if cuda.is_initialized() else []
+    flags, dtype = (cudnn.allow_tf32, cudnn.benchmark), torch.get_default_dtype()
+    exact, products = torch.get_deterministic_debug_mode(), torch.get_float32_matmul_precision()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(exact)
+        torch.set_float32_matmul_precision(products)
+        cudnn.allow_tf32, cudnn.benchmark = flags
+        random.setstate(python)
+        np.random.set_state(arrays)  # noqa: NPY002
+        torch.set_rng_state(tensors)
+        cuda.set_rng_state_all(gpus)
+        for key in _ENVIRONMENT:
+            os.environ.pop(key, None)
+        os.environ.update(environment)

@@ -20,7 +20,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.folders import config_folder, user_folder
-from captioning.config.hydra_bends import let_overrides_fill_empty_mappings
+from captioning.config.hydra_bends import let_overrides_fill_empty_mappings, reads_own_configs
 from captioning.config.moved import rename_targets
 from captioning.config.plugins import OWN_FOLDERS, name_folders, name_targets, targets_in
 
@@ -91,9 +91,9 @@ class UserConfigs(SearchPathPlugin):
     """Hydra plugin: search `user_folder` after the project's configs, which take precedence."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the user's config folder to the search path, if it exists."""
+        """Add the user's config folder, if it exists, to a search path with the project's."""
         folder = user_folder()
-        if folder is not None:
+        if folder is not None and reads_own_configs(search_path):
             search_path.append("user", f"file://{folder}")
 
 

@@ -13,9 +13,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from captioning.config.folders import config_folder
+
+if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
@@ -26,17 +30,26 @@ def let_overrides_fill_empty_mappings() -> None:
     """Let overrides add keys to mappings that are empty by default, such as template options.
 
     Reason: Hydra locks the whole config before it applies overrides, without a public hook
-    between.
+    between. Configs of other programs stay closed.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.global_hydra import GlobalHydra
 
     apply = ConfigLoaderImpl._apply_overrides_to_config
 
     def apply_to_open(overrides: list[Any], cfg: Any) -> None:
-        _open_groups(cfg)
+        hydra = GlobalHydra.instance().hydra
+        if hydra is None or reads_own_configs(hydra.config_loader.get_search_path()):
+            _open_groups(cfg)
         apply(overrides, cfg)
 
     ConfigLoaderImpl._apply_overrides_to_config = staticmethod(apply_to_open)
+
+
+def reads_own_configs(search_path: ConfigSearchPath) -> bool:
+    """Whether Hydra searches the project's config folder."""
+    paths = [Path(item.path.removeprefix("file://")) for item in search_path.get_path()]
+    return any(path.resolve() == config_folder().resolve() for path in paths)
 
 
 def _open_groups(config: Any) -> None:

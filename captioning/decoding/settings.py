@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import inf
+from numbers import Integral
 from typing import Literal, get_args
 
 import torch
@@ -145,9 +146,13 @@ class SearchSettings:
         if not 0 <= self.temperature < inf:
             raise ValueError(f"temperature must be at least 0 and finite: got {self.temperature}")
         self.normaliser()
-        for name in ("forbidden_words", "end_words"):
-            if isinstance(words := getattr(self, name), str):
-                raise ValueError(f"{name} must be a list of words: got {words!r}; write [{words}]")
+        for name in ("forbidden_words", "end_words", "forbidden_ids", "end_ids"):
+            kind, noun = (str, "words") if name.endswith("words") else (Integral, "token ids")
+            values = getattr(self, name)
+            is_list = isinstance(values, Sequence) and not isinstance(values, str)
+            if not is_list or not all(isinstance(value, kind) for value in values):
+                hint = f"; write [{values}]" if isinstance(values, kind) else ""
+                raise ValueError(f"{name} must be a list of {noun}: got {values!r}{hint}")
 
     def normaliser(self) -> Normalisation:
         """Length normalisation of these settings."""

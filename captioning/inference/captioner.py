@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,9 +15,10 @@ from torch import nn
 
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.dataset import photos_alone
+from captioning.decoding.beam import BeamSearch
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import NormalisationName, check_integer
+from captioning.decoding.settings import NormalisationName, SearchSettings, check_integer
 from captioning.inference.loading import LoadedCaptioner, load_captioner
 from captioning.inference.photo_batches import (
     Photo,
@@ -26,6 +27,7 @@ from captioning.inference.photo_batches import (
     photo_samples,
     read_batches,
 )
+from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.cores import num_cores
 from captioning.runtime.devices import Precision, by_device, computing, full_precision
@@ -33,11 +35,6 @@ from captioning.types import Box, CaptionedPhoto, Prediction, Sample
 
 if TYPE_CHECKING:
     from captioning.inference.attention import AttendedWord
-from dataclasses import fields
-
-from captioning.decoding.beam import BeamSearch
-from captioning.decoding.settings import SearchSettings
-from captioning.interfaces import AbstractTokenizer
 
 NUCLEUS = 0.9  # Holtzman et al., 2020
 
@@ -146,6 +143,9 @@ def words_machine(
         raise ValueError(f"must_include must be a list of words, got {wanted!r}; write [{wanted}]")
     if not wanted:
         return None
+    texts = [[words] if isinstance(words, str) else words for words in wanted]
+    if not all(isinstance(t, Sequence) and t and all(isinstance(w, str) for w in t) for t in texts):
+        raise ValueError(f"must_include must hold words or tuples of words, got {wanted!r}")
     alternatives = [(words,) if isinstance(words, str) else tuple(words) for words in wanted]
     from captioning.decoding.constraints import constrain
 
@@ -283,7 +283,7 @@ class Captioner:
             beam_size: hypotheses that beam search keeps, at least 1.
             diverse: draw captions at random from the most probable words.
             seed: seed of random draws, at least 0.
-            temperature: temperature of random draws, above 0; below 1 draws probable words more
+            temperature: temperature of random draws, at least 0; below 1 draws probable words more
                 often.
             min_words: fewest words of a caption, at least 0.
             max_words: most words of a caption, at least 1 and at least ``min_words``.
@@ -301,10 +301,10 @@ class Captioner:
         Raises:
             FileNotFoundError: a photo does not exist.
             ValueError: a photo that cannot be read, or an option out of its range.
-            TypeError: ``photos`` is one photo and no list.
+            TypeError: ``photos`` is not a list.
         """
         options = {name: value for name, value in locals().items() if value is not None}
-        del options["self"], options["photos"]
+        options = {k: v for k, v in options.items() if k not in ("self", "photos")}
         return list(self.stream(photos, **options))
 
     def stream(
@@ -328,6 +328,8 @@ class Captioner:
         """
         if isinstance(photos, str | Path | Image.Image):
             raise TypeError(f"photos must be a list: got {photos!r}; put it into [...]")
+        if not hasattr(photos, "__getitem__"):
+            raise TypeError(f"photos must be a list: got {photos!r}; write list(...)")
         batch_size = self._photos_at_once if batch_size is None else batch_size
         check_integer("batch_size", batch_size, minimum=1)
         self._check_boxes(photos, boxes)

@@ -6,20 +6,25 @@ import asyncio
 import json
 import logging
 import os
+import random
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
+from enum import Enum
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 import captioning
 from captioning.commands.from_python import as_overrides
@@ -39,17 +44,34 @@ def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Compare what belongs to the calling program, a notebook's kernel, before and after a test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "kernel.json"])
+    (tmp_path / "config.yaml").write_text("empty: {}\n")
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
-        own, root = GlobalHydra.instance().hydra, logging.getLogger()
-        logger = logging.getLogger("of the caller")
-        before = (list(sys.argv), os.getcwd(), list(root.handlers), root.level, warnings.filters[:])
+        own, logger = GlobalHydra.instance().hydra, logging.getLogger("of the caller")
+        before = _state()
         yield
-        after = (list(sys.argv), os.getcwd(), list(root.handlers), root.level, warnings.filters[:])
-        assert after == before
+        assert _state() == before
         assert not logger.disabled
         assert GlobalHydra.instance().hydra is own
         assert not HydraConfig.initialized()
-        assert compose() is not None
+        assert compose("config") == {"empty": {}}
+        with pytest.raises(HydraException, match="Could not override"):
+            compose("config", ["empty.key=1"])  # a config of the caller stays closed
+
+
+def _state() -> dict[str, object]:
+    """Everything of the process that a call must leave as it was."""
+    root = logging.getLogger()
+    names = ("PL_", "CUBLAS_", "WANDB_", "HYDRA_", "CAPTIONING_")  # libraries set their own
+    environment = {name: text for name, text in os.environ.items() if name.startswith(names)}
+    return {
+        "process": (list(sys.argv), os.getcwd(), environment),
+        "logging": (list(root.handlers), root.level, warnings.filters[:]),
+        "numbers": (random.getstate(), torch.get_rng_state().tolist()),
+        "arrays": str(np.random.get_state()),  # noqa: NPY002 - Lightning seeds it
+        "exact": (torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()),
+        "speed": (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark),
+        "threads": torch.get_num_threads(),
+    }
 
 
 @given(VALUES)
@@ -76,9 +98,32 @@ def test_settings_become_overrides_in_their_order() -> None:
     ]
 
 
+class Choice(Enum):
+    COMMA = "a,b"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.bool_(True), "true"),
+        (np.int64(3), "3"),
+        (torch.tensor(0.5), "0.5"),
+        (Choice.COMMA, '"a,b"'),
+        (PurePosixPath("a=b"), '"a=b"'),
+        (range(2), "[0,1]"),
+        (OmegaConf.create([1, "x"]), "[1,x]"),
+        (".5", '".5"'),
+    ],
+)
+def test_values_of_other_types(value: object, text: str) -> None:
+    assert as_overrides({"key": value}) == [f"key={text}"]
+
+
 def test_values_that_no_override_can_hold_are_refused() -> None:
     with pytest.raises(TypeError, match=r"optimizer\.lr: must be one of .* got \{1\} \(set\)"):
         as_overrides({"optimizer": {"lr": {1}}})
+    with pytest.raises(ValueError, match=r"run_dir: a config cannot hold the path '\$\{seed\}'"):
+        as_overrides({"run_dir": Path("${seed}")})
     with pytest.raises(ValueError, match="'a b': a key may contain only letters"):
         as_overrides({"steps": [{"a b": 1}]})
 
@@ -127,6 +172,10 @@ def test_a_set_is_written_where_it_is_asked_for(tmp_path: Path, undisturbed: Non
         ({"optimizer": {"rate": 3}}, "optimizer.rate: there is no such key; optimizer has"),
         ({"num_epochs": 0}, "num_epochs: must be"),
         ({"overrides": ["-m"]}, "overrides: must be KEY=VALUE or ~KEY; got '-m'"),
+        ({"overrides": ["--cfg=job"]}, "overrides: must be KEY=VALUE or ~KEY; got '--cfg=job'"),
+        ({"overrides": [5]}, "overrides: must be KEY=VALUE or ~KEY; got 5"),
+        ({"overrides": iter(["num_epoch=3"])}, "num_epoch: there is no such key"),
+        ({"photos": "${seed}"}, "the folder: a config cannot hold the path '${seed}'"),
         ({"overrides": ["seed=1,2", "hydra.mode=MULTIRUN"]}, "captioning train -m"),
     ],
 )
@@ -155,6 +204,10 @@ def test_places_and_texts_are_refused_where_they_do_not_fit(tmp_path: Path) -> N
         captioning.train(tmp_path, data="miniworld")
     with pytest.raises(TypeError, match=r"write \['seed=1'\]"):
         captioning.train(overrides="seed=1")
+    with pytest.raises(
+        TypeError, match=r"the folder must be a str or a Path; got \['a'\] \(list\)"
+    ):
+        captioning.train(["a"])  # type: ignore[arg-type]
 
 
 def test_a_program_without_logging_sees_messages_meanwhile() -> None:

@@ -50,6 +50,9 @@ def test_all_spellings_of_a_word_are_forbidden():
     ("settings", "message"),
     [
         ({"forbidden_words": "dog"}, r"forbidden_words must be a list of words: got 'dog'"),
+        ({"forbidden_words": [3]}, r"forbidden_words must be a list of words: got \[3\]"),
+        ({"forbidden_ids": 3}, r"forbidden_ids must be a list of token ids: got 3"),
+        ({"end_ids": ["."]}, r"end_ids must be a list of token ids: got \['\.'\]"),
         ({"end_words": ["."]}, r"end_words must be in the vocabulary: got '.'"),
         ({"forbidden_words": ["a dog"]}, r"one token each: got 'a dog', which has the tokens \[4,"),
     ],

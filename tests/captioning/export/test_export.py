@@ -145,6 +145,16 @@ def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
     photos, _ = test_photos(run)
     with pytest.raises(TypeError, match=r"must be a list: got .*; put it into \["):
         captioner.caption(str(photos[0]))
+    with pytest.raises(
+        TypeError, match=r"photos must be a list: got <list_iterator .*; write list"
+    ):
+        captioner.caption(iter(photos))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="photos must be a list: got None"):
+        captioner.caption(None)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"must_include must hold words or tuples of .*, got \[3\]"
+    ):
+        captioner.caption(photos, must_include=[3])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="unexpected keyword argument 'beams'"):
         captioner.caption(photos, beams=3)
     with pytest.raises(TypeError, match="no setting beams; choose from max_length"):
