@@ -178,5 +178,5 @@ def test_bad_queries_are_named(features: np.ndarray, options: dict, message: str
 def test_bad_training_images_are_named() -> None:
     with pytest.raises(ValueError, match="got 5 images with captions and 4 features"):
         TrainingImages.prepare(CAPTIONS, FEATURES[:4])
-    with pytest.raises(ValueError, match="number 1 has none"):
+    with pytest.raises(ValueError, match="image 1 has none"):
         TrainingImages.prepare([["a"], []], FEATURES[:2])

@@ -65,7 +65,7 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
     ("change", "message"),
     [
         (lambda other: None, "no images"),
-        (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), "alone, such as 0"),
+        (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), ", such as 0"),
         (lambda other: (other / "._a.jpg").write_bytes(b"no image"), "no images"),
         (lambda other: (other / "a.jpg").write_bytes(b"no image"), "photo is not an image"),
         (lambda other: (other / "a.heic").write_bytes(b"no image"), "photo is not an image"),

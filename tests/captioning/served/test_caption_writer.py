@@ -117,7 +117,7 @@ def test_the_command_resumes_to_the_same_file(form: str, photos, tmp_path: Path,
         assert main(["caption", folder, *place, *options, "--out", str(out)]) == 1
         said = capsys.readouterr().err
         assert "401: no" in said
-        assert "kept in" in said
+        assert "cached in" in said
         assert not out.exists()
         server.answer, num = by_number, len(of_user(server))
         assert main(["caption", folder, *place, *options, "--out", str(out)]) == 0

@@ -407,8 +407,8 @@ def test_the_command(tmp_path: Path, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--trigger", " ,"], "--trigger ' ,': has no letter or digit"),
-        (["--class-word", "!"], "--class-word '!': has no letter or digit"),
+        (["--trigger", " ,"], "--trigger ' ,' has no letter or digit"),
+        (["--class-word", "!"], "--class-word '!' has no letter or digit"),
         (["--bucket", "0"], "--bucket must be at least 1: got 0"),
         (["--trigger", "x", "--for", "captioner"], "leave them out, or leave out --for captioner"),
         (
