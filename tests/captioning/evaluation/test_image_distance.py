@@ -65,7 +65,7 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
     ("change", "message"),
     [
         (lambda other: None, "no images"),
-        (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), ", such as 0"),
+        (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), "only in .*, such as 0"),
         (lambda other: (other / "._a.jpg").write_bytes(b"no image"), "no images"),
         (lambda other: (other / "a.jpg").write_bytes(b"no image"), "photo is not an image"),
         (lambda other: (other / "a.heic").write_bytes(b"no image"), "photo is not an image"),
@@ -74,7 +74,7 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
 def test_bad_folders_are_named(repository: Path, folder: Path, change, message: str) -> None:
     (folder / "other").mkdir()
     change(folder / "other")
-    paired = "paired=true" if "alone" in message else "paired=false"
+    paired = "paired=true" if "only in" in message else "paired=false"
     with pytest.raises(ValueError, match=message):
         call(image_distance, configured(repository, folder, paired))
 
