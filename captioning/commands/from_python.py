@@ -266,25 +266,24 @@ def _undisturbed() -> Iterator[None]:
 
     A program that has not set up logging sees messages on standard error meanwhile.
     """
-    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import JobRuntime
 
+    from captioning.config.compose import own_hydra
+
     root, lightning = logging.getLogger(), logging.getLogger("pytorch_lightning")
     handlers, levels = list(root.handlers), (root.level, lightning.level)
-    hydra, config, job = GlobalHydra.instance(), HydraConfig.instance(), JobRuntime.instance()
-    running, chosen, names = hydra.hydra, config.cfg, job.conf
-    hydra.hydra = None
+    config, job = HydraConfig.instance(), JobRuntime.instance()
+    chosen, names = config.cfg, job.conf
     if not handlers:
         console = logging.StreamHandler(sys.stderr)
         console.setFormatter(logging.Formatter("%(message)s"))
         root.addHandler(console)
         root.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings():
+        with own_hydra(), warnings.catch_warnings():
             yield
     finally:
-        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
         config.cfg, job.conf = chosen, names
         root.handlers[:] = handlers
         root.setLevel(levels[0])
@@ -299,12 +298,12 @@ def _computing_undisturbed() -> Iterator[None]:
     import numpy as np
     import torch
 
-    cudnn, cuda = torch.backends.cudnn, torch.cuda
     environment = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
     python, tensors, threads = random.getstate(), torch.get_rng_state(), torch.get_num_threads()
     arrays = np.random.get_state()  # noqa: NPY002
-    gpus = cuda.get_rng_state_all() if cuda.is_initialized() else []
-    flags, dtype = (cudnn.allow_tf32, cudnn.benchmark), torch.get_default_dtype()
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    tf32, benchmark = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    dtype = torch.get_default_dtype()
     exact, products = torch.get_deterministic_debug_mode(), torch.get_float32_matmul_precision()
     torch.set_default_dtype(torch.float32)
     try:
@@ -315,11 +314,12 @@ def _computing_undisturbed() -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(exact)
         torch.set_float32_matmul_precision(products)
-        cudnn.allow_tf32, cudnn.benchmark = flags
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = benchmark
         random.setstate(python)
         np.random.set_state(arrays)  # noqa: NPY002
         torch.set_rng_state(tensors)
-        cuda.set_rng_state_all(gpus)
+        torch.cuda.set_rng_state_all(gpus)
         for key in _ENVIRONMENT:
             os.environ.pop(key, None)
         os.environ.update(environment)

@@ -50,13 +50,20 @@ def compose_config(
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Reset Hydra to its initial state within the context, then restore a running instance."""
+    """Let Hydra compose the project's configs within the context; see `own_hydra`."""
     search_user_folder()
+    folder = str(config_folder())
+    with own_hydra(), initialize_config_dir(folder, version_base=VERSION_BASE):
+        yield
+
+
+@contextmanager
+def own_hydra() -> Iterator[None]:
+    """Reset Hydra to its initial state within the context, then restore a running instance."""
     hydra = GlobalHydra.instance()
     running, hydra.hydra = hydra.hydra, None
     try:
-        with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
-            yield
+        yield
     finally:
         GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
 

@@ -303,8 +303,11 @@ class Captioner:
             ValueError: a photo that cannot be read, or an option out of its range.
             TypeError: ``photos`` is not a list.
         """
-        options = {name: value for name, value in locals().items() if value is not None}
-        options = {k: v for k, v in options.items() if k not in ("self", "photos")}
+        options = {
+            name: value
+            for name, value in locals().items()
+            if value is not None and name not in ("self", "photos")
+        }
         return list(self.stream(photos, **options))
 
     def stream(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypedDict
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -47,10 +45,7 @@ def preset(name: str, *overrides: str) -> Policy:
                 "groups below curation, such as matching@curation.score.pairs"
             )
     try:
-        with _no_hydra_app():
-            config = compose_config(
-                "train", [f"curation={name}", *overrides], return_hydra_config=True
-            )
+        config = compose_config("train", [f"curation={name}", *overrides], return_hydra_config=True)
         callback = config.curation.get("callback")
         if callback is None:
             raise ValueError(f"curation={name} has no policy: use curation=track to record losses")
@@ -75,14 +70,3 @@ def _is_of_curation(override: str) -> bool:
     """Return whether an override changes only the policy."""
     group, _, package = override.lstrip("+~").partition("=")[0].partition("@")
     return group.startswith(("curation.", "curation/")) or package.startswith("curation.")
-
-
-@contextmanager
-def _no_hydra_app() -> Iterator[None]:
-    """Compose a config even inside a Hydra app, and restore the app's state afterwards."""
-    saved = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        yield
-    finally:
-        GlobalHydra.instance().hydra = saved
